@@ -36,6 +36,10 @@ type consumer struct {
 	noted   atomic.Int64 // until when its record says that it is used, in Unix nanoseconds
 }
 
+// minThreshold is how long an unused consumer is kept at least, because bridges do not write down
+// each use.
+const minThreshold = time.Minute
+
 // unknownTime stands for when queues and their built-in consumers were created.
 var unknownTime = time.Unix(0, 0).UTC()
 

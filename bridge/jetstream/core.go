@@ -181,9 +181,9 @@ func (f *core) pushSubject(s stream) string {
 // mayReply reports whether a client may be answered on a subject. A leaf node may publish where
 // clients may not, and a client must not use it for that.
 func (f *core) mayReply(subject string) bool {
-	inbox, _ := leaf.WithoutGateway(subject)
-	_, again := leaf.WithoutGateway(inbox) // no server makes that
-	return !again && f.config.MayReply(inbox)
+	original, _ := leaf.WithoutGateway(subject)
+	_, again := leaf.WithoutGateway(original) // no server makes that
+	return !again && f.config.MayReply(original)
 }
 
 // status sends a status, with further headers as pairs of name and value.

@@ -12,16 +12,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 )
 
-var (
-	// errNoListener: nobody subscribes to the inbox of a pull.
-	errNoListener = errors.New("nobody subscribes to the inbox")
-	// errLeaseOver: the leases have ended, because the store took so long, or the process stood
-	// still.
-	errLeaseOver = errors.New("the leases are over")
-	// errMaxBytes: an item exceeds the rest of the max_bytes of a pull.
-	errMaxBytes = errors.New("the item exceeds max_bytes")
-)
-
 // baseOverhead is about how many bytes of max_bytes an item takes besides its own: for our headers,
 // and for the subject of its acknowledgement without the names in it.
 const baseOverhead = 320
@@ -41,7 +31,7 @@ func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error)
 		unsent = errNoListener
 	}
 
-	m := messages.Get().(*message)
+	m := itemMessages.Get().(*itemMessage)
 	m.Subject, m.room = p.to(time.Now()), p.MaxBytes
 	m.subject = p.f.pushSubject(p.consumer.stream)
 
@@ -78,12 +68,12 @@ func (p *pull) deliver(q *dispatch.Queue, results []fdbpq.Result) (unsent error)
 		p.Expires, p.ifEmpty = 0, noMessages
 	}
 	m.Message = leaf.Message{}
-	messages.Put(m)
+	itemMessages.Put(m)
 	return unsent
 }
 
-// message is a reusable buffer for the item being sent.
-type message struct {
+// itemMessage is a reusable buffer for the item being sent.
+type itemMessage struct {
 	leaf.Message
 	header, reply []byte // reused
 	subject       string // that clients see
@@ -91,10 +81,10 @@ type message struct {
 	room          int    // the rest of max_bytes
 }
 
-var messages = sync.Pool{New: func() any { return new(message) }}
+var itemMessages = sync.Pool{New: func() any { return new(itemMessage) }}
 
 // send sends an item. If our own headers do not fit into a message, it goes without them.
-func (p *pull) send(q *dispatch.Queue, m *message, r *fdbpq.Result) error {
+func (p *pull) send(q *dispatch.Queue, m *itemMessage, r *fdbpq.Result) error {
 	p.setReply(m, r)
 	m.Payload = r.Item.Value
 	err := p.sendWith(&r.Lease, q, m, r)
@@ -113,7 +103,7 @@ func (p *pull) send(q *dispatch.Queue, m *message, r *fdbpq.Result) error {
 
 // sendWith sends an item with the headers of a lease or, if that is nil, without our own.
 func (p *pull) sendWith(
-	lease *fdbpq.Lease, q *dispatch.Queue, m *message, r *fdbpq.Result,
+	lease *fdbpq.Lease, q *dispatch.Queue, m *itemMessage, r *fdbpq.Result,
 ) (err error) {
 	m.header, err = p.f.config.AppendHeader(m.header[:0], q, &r.Item, lease)
 	if err != nil {
@@ -135,7 +125,7 @@ func (p *pull) sendWith(
 
 // setReply sets the reply subject of an item, which parseAck parses. The server shows clients the
 // part behind the @ as the subject of the message.
-func (p *pull) setReply(m *message, r *fdbpq.Result) {
+func (p *pull) setReply(m *itemMessage, r *fdbpq.Result) {
 	sequence := uint64(r.Item.ID.Count)
 	if r.Item.ID.Count < 1 || sequence > maxNumber {
 		sequence = m.number

@@ -33,6 +33,17 @@ var (
 	completed     = &ending{code: 409, text: "Batch Completed", pending: true}
 )
 
+// Why a pull could not send an item, besides the errors of leaf.
+var (
+	// errNoListener: nobody subscribes to the inbox of a pull.
+	errNoListener = errors.New("nobody subscribes to the inbox")
+	// errLeaseOver: the leases have ended, because the store took so long, or the process stood
+	// still.
+	errLeaseOver = errors.New("the leases are over")
+	// errMaxBytes: an item exceeds the rest of the max_bytes of a pull.
+	errMaxBytes = errors.New("the item exceeds max_bytes")
+)
+
 // endingUnsent returns how a pull that could not send an item ends at once, nil if it goes on.
 func (p *pull) endingUnsent(unsent error) *ending {
 	is := func(target error) bool { return errors.Is(unsent, target) }

@@ -38,8 +38,8 @@ type ackPending struct {
 	leases    map[fdbpq.Token]heldLease
 	length    time.Duration // of the latest lease
 	expiring  bool          // a call of freeExpired is planned
-	pulls     int
-	delivered uint64 // deliveries so far
+	waiting   int           // pulls that have not ended
+	delivered uint64        // deliveries so far
 }
 
 // heldLease is a delivery that was not acknowledged.
@@ -64,7 +64,7 @@ func (o *outstanding) ackPendingLocked(c *consumer) *ackPending {
 	a := o.byConsumer[c.consumerKey]
 	if a == nil {
 		if len(o.byConsumer) >= maxAckPendings {
-			idle := func(_ consumerKey, a *ackPending) bool { return a.pulls+len(a.leases) == 0 }
+			idle := func(_ consumerKey, a *ackPending) bool { return a.waiting+len(a.leases) == 0 }
 			maps.DeleteFunc(o.byConsumer, idle)
 		}
 		a = &ackPending{
@@ -180,6 +180,6 @@ func (o *outstanding) counts(k consumerKey) (c counts) {
 		}
 	}
 
-	c.Delivered, c.AckPending, c.Waiting = a.delivered, len(a.leases), a.pulls
+	c.Delivered, c.AckPending, c.Waiting = a.delivered, len(a.leases), a.waiting
 	return c
 }

@@ -106,10 +106,10 @@ func (f *pulls) startPull(c *consumer, m *leaf.Message) {
 	switch {
 	case f.stopped:
 		p.say(serverShutdown)
-	case p.pending.pulls >= c.config.MaxWaiting:
+	case p.pending.waiting >= c.config.MaxWaiting:
 		p.say(p.noRoom())
 	default:
-		p.pending.pulls++
+		p.pending.waiting++
 		if f.inboxes[p.subject] == nil {
 			f.inboxes[p.subject] = map[*pull]bool{}
 		}
@@ -253,7 +253,7 @@ func (p *pull) endLocked(e *ending) {
 
 // closeLocked ends the pull, whose request has ended.
 func (p *pull) closeLocked(e *ending) {
-	p.pending.pulls--
+	p.pending.waiting--
 	if delete(p.f.inboxes[p.subject], p); len(p.f.inboxes[p.subject]) == 0 {
 		delete(p.f.inboxes, p.subject)
 	}

@@ -32,10 +32,6 @@ const (
 	maxConsumers = fdbpq.MaxConsumers + 2
 
 	maxPull = 1 << 10 // bytes of a request
-
-	// minThreshold is how long an unused consumer is kept at least, because bridges do not write
-	// down each use.
-	minThreshold = time.Minute
 )
 
 // record is the stored form of a consumer.

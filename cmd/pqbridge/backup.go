@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -323,4 +324,23 @@ func listenIn(dir string) (net.Listener, error) {
 		return nil, err
 	}
 	return net.Listen("unix", path)
+}
+
+// explainPermission adds what to do to an error that says that this process may not use the folder,
+// or one of others.
+func explainPermission(err error, folder string, others ...string) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	denied, known := errors.AsType[*fs.PathError](err)
+	tmpfs := "; a tmpfs needs --tmpfs %[4]s:uid=%[2]d,gid=%[3]d"
+	for _, other := range others {
+		if known && strings.HasPrefix(denied.Path, other) {
+			folder, tmpfs = other, "" // no place for a backup
+		}
+	}
+	return fmt.Errorf("%w\npqbridge runs as user %d and group %d\n"+
+		"give it the folder with all that is in it, as in chown -R %[2]d:%[3]d %[4]s "+
+		"(of a mounted folder, on the host), or run pqbridge as the owner (docker run --user)"+
+		tmpfs, err, os.Getuid(), os.Getgid(), folder)
 }

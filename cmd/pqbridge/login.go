@@ -96,8 +96,8 @@ func (a *access) checkFiles() error {
 
 	if a.TLS.Cert != "" && a.TLS.Key != "" { // else validate complains
 		if _, err := tls.LoadX509KeyPair(a.TLS.Cert, a.TLS.Key); err != nil {
-			variables := fmt.Sprintf("%[1]sTLS_CERT with %[1]sTLS_KEY", a.prefix)
-			err = secretProblem(variables, a.TLS.Cert+" "+a.TLS.Key, err)
+			names := fmt.Sprintf("%[1]sTLS_CERT with %[1]sTLS_KEY", a.prefix)
+			err = secretProblem(names, a.TLS.Cert+" "+a.TLS.Key, err)
 			problems = append(problems, err)
 		}
 	}
@@ -158,20 +158,20 @@ func (a *access) tls() (*tls.Config, error) {
 	return t, err
 }
 
-// secretProblem returns an error about the file with a secret that a variable names, unless err is
-// nil. It shows the value only if that is a path, because the value may be the secret itself.
-func secretProblem(variable, path string, err error) error {
+// secretProblem returns err with the name of the variable and the path of its file, or nil. It
+// shows the value only if that is a path, because the value may be the secret itself.
+func secretProblem(name, path string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if strings.ContainsRune(path, os.PathSeparator) && !strings.Contains(path, "-----BEGIN") {
-		return fmt.Errorf("%s %s: %w", variable, path, err)
+		return fmt.Errorf("%s %s: %w", name, path, err)
 	}
 	if reason, ok := errors.AsType[*os.PathError](err); ok {
 		err = reason.Err
 	}
 	return fmt.Errorf("%s: %w: want the path of the file that holds the secret, not the secret",
-		variable, err)
+		name, err)
 }
 
 // readSecret returns the secret in a file. The line break that editors and echo append is not part

@@ -74,12 +74,12 @@ func (c *config) fitMemory(limit int64, logger *slog.Logger) error {
 
 // shrinkTo multiplies a default by limit/enoughMemory, unless the variable is set, and adds the
 // result to noted.
-func shrinkTo[T int | int64](noted *[]any, variable string, value *T, limit int64) {
-	if _, set := os.LookupEnv(variable); set {
+func shrinkTo[T int | int64](noted *[]any, name string, value *T, limit int64) {
+	if _, set := os.LookupEnv(name); set {
 		return
 	}
 	*value = T(int64(*value) * (limit >> 10) / (enoughMemory >> 10))
-	*noted = append(*noted, variable, *value)
+	*noted = append(*noted, name, *value)
 }
 
 // heapRoom returns how much of the memory Go's heap may take. The rest is for the engine's own

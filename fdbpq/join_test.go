@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
@@ -14,6 +16,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/kv/faultkv"
 	"github.com/pqbridge/pqbridge/fdbpq/staged"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // joining makes a push one of a joiner, which waits for a day.
@@ -658,4 +661,31 @@ func TestMemberOfADuplicate(t *testing.T) {
 	r := f.apply(opPushOnce(q, "id", ""), joining(opPushOnce(q, "id", "")), member)
 
 	wantErrors(f.T, r, nil, fdbpq.ErrJoined, fdbpq.ErrJoined)
+}
+
+// A purge of a million members of a hundred joins is one transaction, and all joiners run.
+func TestPurgeOfAMillionMembers(t *testing.T) {
+	harness.OnlyNightly(t)
+	f := newFixture(t, openPebble(t, vfs.NewMem()), fdbpq.RawValues)
+	clock, reports, parts := f.setClock(), f.queue("reports"), f.queue("parts")
+	f.configure(parts, func(s *fdbpq.Settings) { s.Next = []string{"reports"} })
+	const joins, members = 100, 1_000_000
+	one := joining(opPush(reports, 9, "joiner"))
+	joiners := f.apply(slices.Repeat([]fdbpq.Op{one}, joins)...)
+	for done := 0; done < members; {
+		var pushes []fdbpq.Op
+		for range 1_000 {
+			joiner := joiners[done%joins].Item.ID
+			pushes = append(pushes, memberOf(reports, joiner, opPush(parts, 1, "part")))
+			done++
+		}
+		wantErrors(f.T, f.apply(pushes...))
+	}
+
+	purged := f.done(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: parts})
+	clock.advance(2 * time.Second)
+	f.done(fdbpq.Op{Kind: fdbpq.OpSweep, Queue: reports})
+
+	wantEqual(f.T, "purged", purged.Len, members)
+	wantEqual(f.T, "joiners that run", f.length(reports), joins)
 }

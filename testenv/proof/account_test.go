@@ -2,6 +2,7 @@ package proof_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -90,6 +91,7 @@ func allKinds(b *bank) {
 	b.grouped = []string{"g-0", "fifo-g"}
 	b.rated = []string{"g-r", "fifo-gr"}
 	b.traced = tracedQueues()
+	b.joined = slices.Concat(b.full, b.scarce, b.purged, b.mortal, b.limited, b.grouped)
 }
 
 // testAccounts keeps accounts of the queues that choose names, on each system.
@@ -107,6 +109,7 @@ func testAccounts(t *testing.T, systems []system, choose func(b *bank)) {
 				b := &bank{
 					rig:    r,
 					books:  books.New(int64(r.skew)),
+					joins:  newJoins(int64(r.skew)),
 					target: int64(flags.ops),
 					few:    int64(min(fewItems, flags.ops/20)),
 
@@ -132,6 +135,7 @@ func testAccounts(t *testing.T, systems []system, choose func(b *bank)) {
 type bank struct {
 	*rig
 	books    *books.Books
+	joins    *joins
 	target   int64
 	few      int64         // items that there are, at least, and three times that at most
 	between  int64         // operations between two faults of a long run
@@ -153,6 +157,7 @@ type bank struct {
 	grouped []string // those whose items have groups, with a limit of their leases
 	rated   []string // those with rates, of the queue and of groups
 	traced  []string // queues that keep jobs, and push to each other
+	joined  []string // those that get joiners and their members
 	dead    []string // dead-letter queues
 
 	redriven []string // those that are redriven
@@ -289,20 +294,25 @@ func (b *bank) close() {
 		b.apply(ctx, db, name, time.Now(), lift)
 	}
 
-	for _, name := range slices.Concat(b.living(), b.dead) {
-		must(b.t, empty(ctx, db, name,
-			func(item *fdbpq.Item) { b.books.Left(name, numberOf(item), item.ID.String()) }))
+	for n := range 2 { // a joiner may run as late as the second after its last member
+		<-time.After(time.Duration(n) * time.Second)
+		for _, name := range slices.Concat(b.living(), b.dead) {
+			must(b.t, empty(ctx, db, name, func(item *fdbpq.Item) {
+				b.books.Left(name, numberOf(item), item.ID.String())
+				b.joins.left(numberOf(item), item)
+			}))
+		}
 	}
 
 	b.leaveDone(ctx, db)
 	emptied := time.Since(b.zero).Milliseconds()
 	b.scan(ctx, db, 0)
 	balance, err := b.books.Close(emptied)
-	if err != nil {
+	if err = errors.Join(err, b.joins.close()); err != nil {
 		b.t.Errorf("%v\nmake a similar run: %s", err, b.again())
 	}
 
-	b.t.Logf("%+v", balance)
+	b.t.Logf("%+v; %v", balance, b.joins)
 	b.checkAnswers()
 }
 
@@ -315,6 +325,7 @@ type teller struct {
 	late   []*grip           // leases that run out
 	hungry bool              // a queue was empty
 	pushed []books.Operation // items to edit
+	open   []books.Operation // pushes of joiners, which may wait
 	jobs   []knownJob        // in traced queues
 }
 
@@ -322,7 +333,7 @@ type teller struct {
 // there are too few items it mostly pushes, and with leases it mostly uses them.
 func (w *teller) run() {
 	random, few := w.workload.random, w.few
-	for !w.bank.over() && w.books.Problems() == nil {
+	for !w.bank.over() && errors.Join(w.books.Problems(), w.joins.problems()) == nil {
 		waiting := w.books.Waiting()
 		switch x := random.IntN(100); {
 		case x >= 37 && x < 40 && len(w.large) > 0:
@@ -362,6 +373,7 @@ func (w *teller) end(op *books.Operation, i books.Intent) {
 		op.Expires = 0 // whether it waited long enough is not judged
 	}
 	w.books.End(op, i)
+	w.joins.end(op)
 	// A purge is repeated as long as others change the queue: see protocol.md.
 	if len(w.faults) == 0 && op.Outcome == books.Lost && op.Text != "" &&
 		op.Kind != books.Purge && op.Return-op.Call >= int64(patience) {

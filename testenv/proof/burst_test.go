@@ -236,11 +236,14 @@ func (b *burster) encodePush(r *pending, padding func(queue string) int) *nats.M
 		m := &nats.Msg{Subject: b.subject(op.Queue, subjects.PushBatch)}
 		for i, item := range op.Items {
 			size := min(padding(op.Queue), maxMessage-len(m.Data))
+			if op.Join > 0 {
+				size = min(size, maxJoiner)
+			}
 			frame := subjects.Frame{Value: pad(item.Value, 3*(size/3))} // needs no header
 			var err error
 
 			pushed := grouped(delayed(client.Message{}, op), op.Queue, item.Value)
-			pushed = r.keyed(kept(pushed, op.Queue), item.Value)
+			pushed = joined(r.keyed(kept(pushed, op.Queue), item.Value), op, i)
 			frame.Headers, err = subjects.AppendHeaders(nil, pushed.Headers)
 			must(b.t, err)
 
@@ -254,7 +257,7 @@ func (b *burster) encodePush(r *pending, padding func(queue string) int) *nats.M
 		return m
 	}
 
-	pushed := r.keyed(message(op, padding(op.Queue)), op.Value)
+	pushed := joined(r.keyed(message(op, padding(op.Queue)), op.Value), op, 0)
 	m := &nats.Msg{
 		Subject: b.subject(op.Queue, subjects.Push),
 		Data:    pushed.Value,

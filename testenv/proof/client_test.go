@@ -145,7 +145,7 @@ func (c *caller) outcome(op *books.Operation, err error) books.Outcome {
 		return books.Empty
 	case errors.Is(err, client.ErrTooLarge) && op.Kind.Takes():
 		return books.TooLarge
-	case errors.Is(err, client.ErrLeaseLost):
+	case errors.Is(err, client.ErrLeaseLost) && op.Kind != books.Push:
 		return books.Stale
 	case replied && (reply.Unknown || op.Kind.Nexts() &&
 		(reply.Code == subjects.CodeUnavailable || reply.Code == subjects.CodeInternal)):

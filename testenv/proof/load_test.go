@@ -39,8 +39,10 @@ func (w *teller) pushAll() {
 				op.Items = append(op.Items,
 					books.Item{Value: value, Group: groupOf(op.Queue, value)})
 			}
+			w.drawJoin(op)
 		} else {
 			op.Value = strconv.FormatInt(w.books.New(), 10)
+			w.drawMember(op)
 			if rated {
 				op.TTL = int64(fdbpq.MinTTL) + random.Int64N(int64(maxRateTTL))
 			} else if !books.IsTraced(op.Queue) && random.IntN(10) == 0 {
@@ -194,7 +196,10 @@ func (w *teller) burst(requests []pending) {
 
 	var undecided []*pending
 	w.sendAll(requests, padding,
-		func(r *pending) { r.intent = w.books.Begin(&r.op) },
+		func(r *pending) {
+			r.intent = w.books.Begin(&r.op)
+			w.joins.begin(&r.op)
+		},
 		func(r *pending) {
 			if r.undecided() {
 				undecided = append(undecided, r)
@@ -204,6 +209,7 @@ func (w *teller) burst(requests []pending) {
 			w.end(&r.op, r.intent)
 			w.noteAnswer(r)
 			w.remember(&r.op)
+			w.rememberJoin(&r.op)
 			w.learn(r)
 
 			if r.op.Kind.Takes() {

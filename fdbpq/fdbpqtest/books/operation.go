@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Kind is what an operation does.
@@ -147,6 +149,10 @@ type Operation struct {
 	TTL int64 `json:"ttl,omitempty"`
 	// Unique is the unique key of a Push, or of the item that a pop without a Batch returned.
 	Unique string `json:"unique,omitempty"`
+	// Join is for how long the first item of a Push with a Batch waits for the others, its members;
+	// Joiner is the id of the joiner that the item of another Push is a member of.
+	Join   int64  `json:"join,omitempty"`
+	Joiner string `json:"joiner,omitempty"`
 	// Group is the group of a Push, or of the item that a pop without a Batch returned; "" for
 	// none.
 	Group string `json:"group,omitempty"`
@@ -233,6 +239,10 @@ type Item struct {
 	Deliveries int64  `json:"deliveries,omitempty"`
 	// Until is when the lease is over, by the clock of the bridge that gave it.
 	Until int64 `json:"until,omitempty"`
+	// Joiner says that the item is a member of a joiner, and Joined what a joiner says of its
+	// members, nil if it says nothing.
+	Joiner bool             `json:"joiner,omitempty"`
+	Joined *subjects.Joined `json:"joined,omitempty"`
 	// Result is what an acknowledgement of several leases says of this one.
 	Result string `json:"result,omitempty"`
 }

@@ -1,0 +1,382 @@
+package proof_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
+	"github.com/pqbridge/pqbridge/subjects"
+)
+
+const (
+	maxJoiner = 50_000               // bytes of a joiner's value
+	longJoin  = 24 * time.Hour       // longer than any run
+	shortJoin = 2 * subjects.MinJoin // so that a joiner's time is over before its members
+	maxOpen   = 16                   // joiners that a worker adds members to
+)
+
+// joins has the accounts of joiners and their members, which the books know as items. It finds:
+//
+//   - a joiner that is served before it has run, or runs twice, with other numbers;
+//   - one that has run because all members have ended, and an item that is its member later;
+//   - one that has run before its time, with members that have not ended;
+//   - numbers that are not those of its members.
+type joins struct {
+	tolerance int64
+
+	mu      sync.Mutex
+	joiners map[string]*joiner // by value
+	ids     map[string]*joiner
+	members map[string]*member // by value
+	wrong   []error
+}
+
+// joiner is the account of a joiner. Times are in nanoseconds of the history's clock.
+type joiner struct {
+	value   string
+	expires int64            // its time is not over before
+	joined  *subjects.Joined // what it said
+	seen    int64            // when the first answer said so
+	members []*member
+}
+
+// member is the account of a member.
+type member struct {
+	of      *joiner
+	outcome books.Outcome // of its push; "" before that has ended
+	fence   int64         // of the newest lease as a member
+	bare    bool          // it was delivered, and was no member any more
+	end     string        // how it ended, if that is certain
+
+	// openTill is when the newest request was sent whose answer says that it was a member.
+	openTill int64
+}
+
+func newJoins(skew int64) *joins {
+	return &joins{
+		tolerance: 2 * (skew + books.ClockSlack),
+		joiners:   map[string]*joiner{},
+		ids:       map[string]*joiner{},
+		members:   map[string]*member{},
+	}
+}
+
+func (j *joins) problem(format string, args ...any) {
+	if len(j.wrong) < 20 {
+		j.wrong = append(j.wrong, fmt.Errorf(format, args...))
+	}
+}
+
+// problems returns everything that is wrong so far, joined.
+func (j *joins) problems() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return errors.Join(j.wrong...)
+}
+
+// begin is called before a push is sent.
+func (j *joins) begin(op *books.Operation) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	of, members := j.ids[op.Joiner], []books.Item{{Value: op.Value}}
+	switch {
+	case op.Kind == books.Push && op.Join > 0:
+		of = &joiner{value: op.Items[0].Value, expires: op.Call + op.Join}
+		j.joiners[of.value] = of
+		members = op.Items[1:]
+	case op.Kind != books.Push || op.Joiner == "":
+		return
+	}
+	for _, item := range members {
+		m := &member{of: of}
+		of.members = append(of.members, m)
+		j.members[item.Value] = m
+	}
+}
+
+// end judges an operation.
+func (j *joins) end(op *books.Operation) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case op.Kind == books.Push && op.Join > 0:
+		if op.Outcome == books.Done {
+			j.ids[op.Items[0].ID] = j.joiners[op.Items[0].Value]
+		}
+		for _, item := range op.Items[1:] {
+			j.members[item.Value].outcome = op.Outcome
+		}
+	case op.Kind == books.Push && op.Joiner != "":
+		m := j.members[op.Value]
+		m.outcome = op.Outcome
+		if op.Outcome == books.Done {
+			m.openTill = max(m.openTill, op.Call)
+		}
+	case op.Kind.Settles():
+		for _, part := range op.Parts() {
+			j.use(part)
+		}
+	}
+
+	for _, item := range op.Got() {
+		if of := j.joiners[item.Value]; of != nil {
+			j.told(of, item.Joined, op.Return)
+		}
+		if m := j.members[item.Value]; m != nil {
+			m.out(op, &item)
+		}
+	}
+}
+
+// out records a delivery of an item that was pushed as a member.
+func (m *member) out(op *books.Operation, item *books.Item) {
+	switch m.bare = m.bare || !item.Joiner; {
+	case m.bare:
+		return
+	case op.Kind.Leases():
+		m.fence = max(m.fence, item.Fence)
+	default:
+		m.end = "gone"
+	}
+	m.openTill = max(m.openTill, op.Call)
+}
+
+// use records what an operation did with a lease of a member.
+func (j *joins) use(op *books.Operation) {
+	m := j.members[op.Value]
+	counts := op.Outcome == books.Done || op.Outcome == books.Empty || op.Outcome == books.TooLarge
+	dead := strings.HasSuffix(op.Queue, "-dead")
+	if m == nil || m.bare || dead || op.Fence != m.fence || !counts {
+		return
+	}
+
+	m.openTill = max(m.openTill, op.Call)
+	switch {
+	case op.Kind.Acks():
+		m.end = "done"
+	case op.Kind == books.Term:
+		m.end = "dead"
+	}
+}
+
+// told records what a joiner says of its members, nil if it says nothing.
+func (j *joins) told(of *joiner, joined *subjects.Joined, at int64) {
+	switch {
+	case joined == nil:
+		j.problem("served before it has run: the joiner %s", of.value)
+	case of.joined == nil:
+		of.joined, of.seen = joined, at
+	case *of.joined != *joined:
+		j.problem("ran twice: the joiner %s, with %+v and %+v", of.value, *of.joined, *joined)
+	}
+	of.seen = min(of.seen, at)
+}
+
+// left records an item that was found in the store after all had ended.
+func (j *joins) left(value string, item *fdbpq.Item) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if of := j.joiners[value]; of != nil {
+		info, err := subjects.ParseItemHeaders(item.Message.Headers)
+		if err != nil {
+			j.problem("left: the joiner %s: %v", value, err)
+		}
+		j.told(of, info.Joined, math.MaxInt64)
+	}
+}
+
+// close judges all joiners, and returns everything that is wrong.
+func (j *joins) close() error {
+	for _, of := range j.joiners {
+		if of.joined != nil {
+			j.check(of)
+		}
+	}
+	return j.problems()
+}
+
+// check judges a joiner that has run.
+func (j *joins) check(of *joiner) {
+	joined, least, most := of.joined, int64(0), int64(0)
+	ends := map[string]int64{}
+	for n, m := range of.members {
+		if m.outcome != books.Refused {
+			most++
+		}
+		if m.outcome == books.Done {
+			least++
+		}
+		ends[m.end]++
+		if joined.Open == 0 && m.openTill > of.seen {
+			j.problem("ran before its member %d had ended: the joiner %s, by %v, and %v",
+				n, of.value, time.Duration(of.seen), time.Duration(m.openTill))
+		}
+	}
+
+	all := joined.Done + joined.Dead + joined.Gone + joined.Open
+	few := joined.Done < ends["done"] || joined.Dead < ends["dead"] || joined.Gone < ends["gone"]
+	switch {
+	case joined.Open > 0 && of.seen < of.expires-j.tolerance:
+		j.problem("ran before its time, with open members: the joiner %s, %+v", of.value, *joined)
+	case all < least || all > most || joined.Open == 0 && few:
+		j.problem("wrong numbers: the joiner %s, %+v, of %d to %d members, %v",
+			of.value, *joined, least, most, ends)
+	}
+}
+
+// String says how many joiners there were, and why they ran.
+func (j *joins) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	ran, late := 0, 0
+	for _, of := range j.joiners {
+		if of.joined != nil {
+			ran++
+			late += int(min(1, of.joined.Open))
+		}
+	}
+	const text = "%d joiners with %d members: %d ran, %d of these with open members"
+	return fmt.Sprintf(text, len(j.joiners), len(j.members), ran, late)
+}
+
+// drawJoin makes some batches joiners with members.
+func (w *teller) drawJoin(op *books.Operation) {
+	random := w.workload.random
+	if !slices.Contains(w.joined, op.Queue) || random.IntN(2) > 0 {
+		return
+	}
+	op.Delay, op.Join = 0, int64(longJoin)
+	if random.IntN(4) == 0 {
+		op.Join = int64(subjects.MinJoin) + random.Int64N(int64(shortJoin))
+	}
+}
+
+// drawMember makes some pushes members of a joiner that may wait.
+func (w *teller) drawMember(op *books.Operation) {
+	n := slices.IndexFunc(w.open, func(of books.Operation) bool { return of.Queue == op.Queue })
+	if n >= 0 && w.workload.random.IntN(3) == 0 {
+		op.Joiner = w.open[n].Items[0].ID
+	}
+}
+
+// rememberJoin keeps some of the joiners that may wait, and drops one that does not.
+func (w *teller) rememberJoin(op *books.Operation) {
+	switch {
+	case op.Kind != books.Push:
+	case op.Joiner != "" && op.Outcome == books.Refused:
+		w.open = slices.DeleteFunc(w.open,
+			func(of books.Operation) bool { return of.Items[0].ID == op.Joiner })
+	case op.Join > 0 && op.Outcome == books.Done:
+		w.open = append([]books.Operation{*op}, w.open[:min(len(w.open), maxOpen)]...)
+	}
+}
+
+// joined returns the nth message of a push, with what makes it a joiner or a member.
+func joined(m client.Message, op *books.Operation, n int) client.Message {
+	switch {
+	case op.Join > 0 && n == 0:
+		return m.With(client.Join(time.Duration(op.Join)))
+	case op.Join > 0:
+		return m.With(client.Joiner(client.JoinerRef{Frame: 0}))
+	case op.Joiner != "":
+		return m.With(client.Joiner(client.JoinerRef{Queue: op.Queue, ID: op.Joiner}))
+	}
+	return m
+}
+
+// The accounts of joins accept what may happen and find each kind of fault.
+func TestJoinAccounts(t *testing.T) {
+	push := func(join time.Duration) books.Operation {
+		return books.Operation{
+			Kind: books.Push,
+			Join: int64(join),
+			Items: []books.Item{
+				{Value: "joiner", ID: "id"}, {Value: "1"}, {Value: "2"},
+			},
+		}
+	}
+	late := books.Operation{Kind: books.Push, Value: "3", Joiner: "id"}
+	refused, lost := late, late
+	refused.Outcome, lost.Outcome = books.Refused, books.Lost
+
+	took := func(kind books.Kind, item books.Item) books.Operation {
+		return books.Operation{Kind: kind, Items: []books.Item{item}}
+	}
+	lease := func(value string) books.Operation {
+		return took(books.LeaseMin, books.Item{Value: value, Fence: 1, Joiner: true})
+	}
+	pop := func(value string) books.Operation {
+		return took(books.PopMin, books.Item{Value: value, Joiner: true})
+	}
+	use := func(kind books.Kind, value string) books.Operation {
+		return books.Operation{Kind: kind, Value: value, Fence: 1}
+	}
+	ran := func(done, dead, gone, open int64) books.Operation {
+		joined := subjects.Joined{Done: done, Dead: dead, Gone: gone, Open: open}
+		return took(books.PopMin, books.Item{Value: "joiner", Joined: &joined})
+	}
+
+	long := push(time.Hour)
+	ack1, ack2 := use(books.Ack, "1"), use(books.Ack, "2")
+	for name, test := range map[string]struct {
+		want  string // in the error; none if all is well
+		steps []books.Operation
+	}{
+		"done": {"", []books.Operation{
+			long, lease("1"), ack1, lease("2"), ack2, ran(2, 0, 0, 0),
+		}},
+		"dead and gone": {"", []books.Operation{
+			long, lease("1"), use(books.Term, "1"), pop("2"), ran(0, 1, 1, 0),
+		}},
+		"a later one": {"", []books.Operation{long, late, ran(0, 0, 3, 0)}},
+		"refused":     {"", []books.Operation{long, ran(0, 0, 2, 0), refused}},
+		"perhaps":     {"", []books.Operation{long, lost, ran(0, 0, 3, 0)}},
+		"perhaps not": {"", []books.Operation{long, lost, ran(0, 0, 2, 0)}},
+		"its time": {"", []books.Operation{
+			push(time.Second), ran(0, 0, 0, 2), lease("1"), ack1,
+		}},
+		"came back": {"", []books.Operation{
+			long, ran(0, 0, 2, 0), took(books.PopMin, books.Item{Value: "1"}),
+		}},
+		"not run yet": {"", []books.Operation{long, lease("1"), ack1}},
+		"has not run": {"served before", []books.Operation{
+			long, took(books.PopMin, books.Item{Value: "joiner"}),
+		}},
+		"twice": {"ran twice", []books.Operation{long, ran(2, 0, 0, 0), ran(1, 0, 1, 0)}},
+		"too early": {"before its member", []books.Operation{
+			long, ran(2, 0, 0, 0), lease("1"),
+		}},
+		"acknowledged": {"before its member", []books.Operation{
+			long, lease("1"), ran(2, 0, 0, 0), ack1,
+		}},
+		"added": {"before its member", []books.Operation{long, ran(2, 0, 0, 0), late}},
+		"open":  {"before its time", []books.Operation{long, ran(1, 0, 0, 1)}},
+		"wrong end": {"wrong numbers", []books.Operation{
+			long, lease("1"), ack1, ran(0, 1, 1, 0),
+		}},
+		"too many": {"wrong numbers", []books.Operation{long, ran(3, 0, 0, 0)}},
+		"too few":  {"wrong numbers", []books.Operation{long, late, ran(2, 0, 0, 0)}},
+	} {
+		j := newJoins(0)
+		for n, op := range test.steps {
+			op.Queue, op.Outcome = "jobs", cmp.Or(op.Outcome, books.Done)
+			op.Call = int64(n) * int64(time.Second)
+			op.Return = op.Call + int64(time.Millisecond)
+			j.begin(&op)
+			j.end(&op)
+		}
+		if err := j.close(); (err == nil) != (test.want == "") ||
+			err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: found: %v; want %q", name, err, test.want)
+		}
+	}
+}

@@ -36,9 +36,12 @@
 //
 // What they answer is behind the arrow; null is an empty queue, or nothing to say.
 //
-//	push      value, priority, msgId, unique, delay, at, ttl, group, weight, keep, headers, type
-//	          -> {"id","priority","duplicate"}
+//	push      value, priority, msgId, unique, delay, at, ttl, group, weight, keep, headers, type,
+//	          join; joiner, the id of one in the queue -> {"id","priority","duplicate"}
 //	pushMany  items, with the members of push -> [{"id","duplicate"} or {"error"}, ...]
+//	all       items: a joiner and its members -> [{"id","duplicate"}, ...]
+//	open      the members of push, open: a joiner -> {"id"}
+//	close     id of such a joiner -> null
 //	pop       max, expires, count, peek -> an item, or null; with count a list of items
 //	lease     ackWait, expires, holder, max, count -> an item with "lease" and "deliveries", or
 //	          null; with count a list of them
@@ -91,6 +94,10 @@
 //	["thread"]             as the first step: run the handler in a thread, where there is a choice
 //	["progress", text]     say how far the job is
 //	["next", queue, bytes] push to that queue with the acknowledgement
+//	["all", queue, bytes, ...]
+//	                       the same for a joiner and its members
+//	["member", queue, bytes]
+//	                       the same for another member of this job's own joiner
 //	["fail", text]         fail with this reason
 //	["fail", text, cause]  fail with an error that another one, with the text cause, has caused
 //	["retry", d, text]     fail, and be tried again after that time
@@ -107,9 +114,11 @@
 //	{"event":"end","worker":"w","job":"FQEU...","how":"done","at":"1795..."}
 //	{"event":"error","worker":"w","class":"NotSent"}
 //
-// With types, start has the key of the handler too, such as "handler":"*". A job has ended as done
-// if its script came to its end; failed if it failed, was dropped, or comes back on its own wish;
-// or lost, stopped or timeout if the signal of the job cut a wait short, because of its lease, of
-// the timeout of stop, or of jobTimeout. The line is printed before the job is acknowledged. An
-// error is what ended the worker; drivers may print others, which the table ignores.
+// With types, start has the key of the handler too, such as "handler":"*", and that of a joiner has
+// what became of its members, such as "joined":"done=2 dead=1 gone=0 open=0". A job has ended as
+// done if its script came to its end; failed if it failed, was dropped, or comes back on its own
+// wish; or lost, stopped or timeout if the signal of the job cut a wait short, because of its
+// lease, of the timeout of stop, or of jobTimeout. The line is printed before the job is
+// acknowledged. An error is what ended the worker; drivers may print others, which the table
+// ignores.
 package clients

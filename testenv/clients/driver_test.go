@@ -66,6 +66,7 @@ type event struct {
 	Deliveries string `json:"deliveries"`
 	Type       string `json:"type"`
 	Handler    string `json:"handler"`
+	Joined     string `json:"joined"`
 	How        string `json:"how"`
 	Class      string `json:"class"`
 	At         int64  `json:"at,string"`
@@ -200,7 +201,7 @@ func (d *driver) ask(op string, members in) *asked {
 		line["worker"] = "w"
 	}
 	maps.Copy(line, members)
-	for _, member := range []string{"id", "place", "ids", "places"} {
+	for _, member := range []string{"id", "place", "ids", "places", "joiner"} {
 		switch named := line[member].(type) {
 		case string:
 			line[member] = d.idOf(named)
@@ -244,7 +245,8 @@ func (a *asked) answer() answer {
 }
 
 // hears waits for the next events about jobs, which come in any order: "start job1 1" or "end job1
-// done". A worker that is not w has its name behind, types and handlers too.
+// done". A worker that is not w has its name behind, types, handlers and the members of a joiner
+// too.
 func (d *driver) hears(want ...string) {
 	d.Helper()
 	var got []string
@@ -319,6 +321,9 @@ func (d *driver) note(e event) string {
 	}
 	if e.Handler != "" {
 		words = append(words, "handler "+e.Handler)
+	}
+	if e.Joined != "" {
+		words = append(words, "joined "+e.Joined)
 	}
 	return strings.Join(words, " ")
 }

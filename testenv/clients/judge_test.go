@@ -27,6 +27,7 @@ type run struct {
 	worker     string
 	start, end int64  // in milliseconds; end is 0 without one
 	how        string // it ended
+	joined     string // what a joiner was told of its members
 }
 
 // mayRepeat says that a job may be done again after it was done.
@@ -51,7 +52,9 @@ func (j *judge) event(d *driver, e event) {
 	}
 
 	if e.Event == "start" {
-		j.runs[e.Job] = append(j.runs[e.Job], run{driver: d, worker: e.Worker, start: e.At})
+		j.runs[e.Job] = append(j.runs[e.Job], run{
+			driver: d, worker: e.Worker, start: e.At, joined: e.Joined,
+		})
 		return
 	}
 

@@ -50,7 +50,9 @@ type scenario struct {
 }
 
 // table has all scenarios.
-var table = [][]scenario{working, failing, leasing, stopping, outages, rights, values, managing}
+var table = [][]scenario{
+	working, failing, leasing, stopping, joining, outages, rights, values, managing,
+}
 
 // language is one in which there is a driver.
 type language struct {

@@ -192,8 +192,8 @@ func faultIn(v any) (f *fault) {
 // codes has the codes of classes that bridges answer.
 var codes = map[string]string{
 	"BadRequest": "400", "NotFound": "404", "LeaseLost": "409", "Leased": "409",
-	"TooLarge": "413", "Overloaded": "429", "Internal": "500", "Unavailable": "503",
-	"UnknownOutcome": "503",
+	"Joined": "409", "TooLarge": "413", "Overloaded": "429", "Internal": "500",
+	"Unavailable": "503", "UnknownOutcome": "503",
 }
 
 // String is the class of an error and, behind it, its reason, whether the outcome is unknown, and

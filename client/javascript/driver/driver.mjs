@@ -21,6 +21,7 @@ const client = new pq.Client(nc, {
 });
 const leases = new Map();
 const workers = new Map();
+const joins = new Map();
 
 async function connected() {
   const options = {
@@ -45,12 +46,16 @@ async function connected() {
 class Unsupported extends Error {}
 
 // The members that say how to push, and all others that commands may have.
-const pushMembers = ["value", "priority", "msgId", "unique", "delay", "at", "ttl", "group", "weight", "keep", "headers", "type"];
+const pushMembers = [
+  ...["value", "priority", "msgId", "unique", "delay", "at", "ttl", "group", "weight", "keep", "headers", "type"],
+  ...["join", "joiner"],
+];
 const members = new Set([
   ...["n", "op", "queue", "queues", "fifo", "items", ...pushMembers],
   ...["max", "expires", "count", "peek", "ackWait", "holder", "lease", "how", "result", "reason", "progress", "next"],
   ...["what", "state", "match", "id", "name", "settings", "schedule"],
   ...["wait", "worker", "concurrency", "jobTimeout", "retryDelay", "types", "timeout", "leases", "ids", "place", "places"],
+  "open",
 ]);
 
 const queue = (c, name = c.queue) => (c.fifo ? client.fifoQueue(name) : client.priorityQueue(name));
@@ -58,6 +63,7 @@ const queue = (c, name = c.queue) => (c.fifo ? client.fifoQueue(name) : client.p
 function pushOptions(c) {
   const { value, priority, weight, headers = [], msgId = false, ...rest } = c;
   const pairs = headers.map(([name, v]) => [name, typeof v === "string" ? v : fromBase64(v.base64)]);
+  if (rest.joiner) rest.joiner = { queue: c.queue, id: rest.joiner };
   const options = { ...rest, msgId, priority: integer(priority), weight: count(weight), headers: pairs };
   return Object.fromEntries(Object.entries(options).filter(([name, v]) => v !== undefined && pushMembers.includes(name)));
 }
@@ -169,6 +175,16 @@ const operations = {
     const outcomes = await queue(c).pushMany(c.items.map((i) => ({ value: fromBase64(i.value), ...pushOptions(i) })));
     return outcomes.map((o) => (o.error ? { error: errorOf(o.error) } : { id: o.id, duplicate: o.duplicate }));
   },
+  async all(c) {
+    const [joiner, ...members] = c.items.map((i) => ({ value: fromBase64(i.value), ...pushOptions(i) }));
+    return (await queue(c).all(joiner, members)).map(({ id, duplicate }) => ({ id, duplicate }));
+  },
+  async open(c) {
+    const join = await queue(c).openJoin(c.open, fromBase64(c.value), pushOptions(c));
+    joins.set(join.id, join);
+    return { id: join.id };
+  },
+  close: (c) => joins.get(c.id).close(),
   async pop(c) {
     const { max, expires } = c;
     if (c.count) return (await queue(c).popBatch(Number(c.count), { max, expires })).map(item);
@@ -239,7 +255,9 @@ const stop = async (list, timeout) => void (await Promise.all(list.map((worker) 
 
 const handlerOf = (worker, handler) => async (job, { signal }) => {
   const at = () => String(Date.now());
-  say({ event: "start", worker, job: job.id, deliveries: String(job.deliveries), type: job.type, handler, at: at() });
+  const joined = job.joined && Object.entries(job.joined).map(([name, n]) => `${name}=${n}`).join(" ");
+  const { id, deliveries, type } = job;
+  say({ event: "start", worker, job: id, deliveries: String(deliveries), type, handler, joined, at: at() });
   let how = "failed";
   try {
     const result = await play(job, signal);
@@ -292,6 +310,11 @@ const steps = {
   thread: () => undefined,
   progress: (job, _, text) => job.progress(Buffer.from(text)),
   next: (job, _, name, value) => job.next(name, fromBase64(value)),
+  member: (job, _, name, value) => job.next(name, fromBase64(value), { joiner: job.joiner }),
+  all: (job, _, name, value, ...members) => {
+    const joiner = job.next(name, fromBase64(value), { join: "24h" });
+    for (const member of members) job.next(name, fromBase64(member), { joiner });
+  },
   fail: (_, __, text, cause) => Promise.reject(new Error(text, cause && { cause: new Error(cause) })),
   snooze: (_, __, text) => Promise.reject(new pq.Snooze(text)),
   drop: (_, __, text) => Promise.reject(new pq.Drop(text)),

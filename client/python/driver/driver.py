@@ -22,10 +22,13 @@ from pqbridge.times import parse_time, seconds
 
 Object = dict[str, Any]
 
-PUSH = "value priority msgId unique delay at ttl group weight keep headers type"
+PUSH = "value priority msgId unique delay at ttl group weight keep headers type join joiner"
 MEMBERS = {
     "push": PUSH,
     "pushMany": "items",
+    "all": "items",
+    "open": PUSH + " open",
+    "close": "id",
     "pop": "max expires count peek",
     "lease": "ackWait expires holder max count",
     "settle": "lease how result delay retryDelay reason progress next",
@@ -42,7 +45,7 @@ MEMBERS = {
 CLASSES: dict[type, str] = {
     getattr(pqbridge, name + "Error"): name
     for name in (
-        "BadArgument BadRequest NotFound LeaseLost Leased TooLarge Overloaded Internal Unavailable "
+        "BadArgument BadRequest NotFound LeaseLost Leased Joined TooLarge Overloaded Internal Unavailable "
         "NoBridge BadReply NotSent UnknownOutcome NoHeartbeat JobFailed NotDone"
     ).split()
 }
@@ -88,7 +91,7 @@ def header_pair(name: str, value: str) -> list[Any]:
 def push_item(c: Mapping[str, Any]) -> Any:
     """Return the value and the options of a push."""
     item: Object = {"value": data_of(c.get("value")), "msg_id": c.get("msgId", "")}
-    for name in ("unique", "delay", "ttl", "group", "keep", "type"):
+    for name in ("unique", "delay", "ttl", "group", "keep", "type", "join"):
         if c.get(name):
             item[name] = c[name]
     for name in ("priority", "weight"):
@@ -96,6 +99,8 @@ def push_item(c: Mapping[str, Any]) -> Any:
             item[name] = int(c[name])
     if c.get("at"):
         item["at"] = parse_time(c["at"])
+    if c.get("joiner"):
+        item["joiner"] = f"{c['queue']} {c['joiner']}"
     if c.get("headers"):
         item["headers"] = [read_header(pair) for pair in c["headers"]]
     return item
@@ -145,6 +150,7 @@ class Driver:
     def __init__(self, client: pqbridge.Client) -> None:
         self.client = client
         self.leases: dict[str, pqbridge.Delivery] = {}
+        self.joins: dict[str, pqbridge.OpenJoin] = {}
         self.workers: dict[str, list[tuple[pqbridge.Worker, asyncio.Task[None]]]] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.printing = threading.Lock()
@@ -193,6 +199,20 @@ class Driver:
             {"id": o.id, "duplicate": o.duplicate} if isinstance(o, pqbridge.PushAck) else {"error": error_object(o)}
             for o in outcomes
         ]
+
+    async def do_all(self, c: Object) -> list[Object]:
+        joiner, *members = [push_item(item) for item in c["items"]]
+        acks = await self.queue(c).all(joiner, members)
+        return [{"id": ack.id, "duplicate": ack.duplicate} for ack in acks]
+
+    async def do_open(self, c: Object) -> Object:
+        join = await self.queue(c).open_join(**push_item(c), open=c["open"])
+        id = join.ref.partition(" ")[2]
+        self.joins[id] = join
+        return {"id": id}
+
+    async def do_close(self, c: Object) -> None:
+        await self.joins[c["id"]].close()
 
     async def do_pop(self, c: Object) -> Object | list[Object] | None:
         q, max, expires = self.queue(c), c.get("max", False), c.get("expires", 0)
@@ -381,6 +401,8 @@ class Reported:
 
     def __enter__(self) -> None:
         about = {"deliveries": str(self.job.deliveries), "type": self.job.type}
+        if self.job.joined:
+            about["joined"] = " ".join(f"{name}={n}" for name, n in self.job.joined._asdict().items())
         self.say("start", about | self.more)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -435,6 +457,12 @@ def run_script(job: pqbridge.Job, steps: list[list[str]]) -> Generator[tuple[boo
             job.progress(args[0].encode())
         elif name == "next":
             job.next(args[0], data_of(args[1]))
+        elif name == "member":
+            job.next(args[0], data_of(args[1]), joiner=job.joiner)
+        elif name == "all":
+            joiner = job.next(args[0], data_of(args[1]), join="24h")
+            for member in args[2:]:
+                job.next(args[0], data_of(member), joiner=joiner)
         elif name == "fail":
             raise Exception(args[0]) from (Exception(args[1]) if args[1:] else None)
         elif name == "retry":

@@ -63,6 +63,7 @@ type command struct {
 	JobTimeout  duration `json:"jobTimeout"`
 	Types       []string `json:"types"`
 	Timeout     duration `json:"timeout"`
+	Open        duration `json:"open"`
 }
 
 // value is bytes; nil is none, which is not the same as no bytes for a result.
@@ -105,6 +106,8 @@ type push struct {
 	Keep     duration `json:"keep"`
 	Headers  []header `json:"headers"`
 	Type     string   `json:"type"`
+	Join     duration `json:"join"`
+	Joiner   string   `json:"joiner"`
 }
 
 // header is a pair of a name and a value.
@@ -157,6 +160,7 @@ func (p push) message() (client.Message, error) {
 	add(p.Weight != 0, client.Weight(p.Weight))
 	add(p.Keep != 0, client.Keep(time.Duration(p.Keep)))
 	add(p.Type != "", client.Type(p.Type))
+	add(p.Join != 0, client.Join(time.Duration(p.Join)))
 
 	if p.At != "" {
 		at, err := time.Parse(time.RFC3339, p.At)
@@ -182,6 +186,7 @@ func (c *command) named(d *driver, name string) *client.Queue {
 func (c *command) run(ctx context.Context, d *driver) (any, error) {
 	operations := map[string]func(context.Context, *driver) (any, error){
 		"push": c.runPush, "pushMany": c.runPushMany, "pop": c.runPop, "lease": c.runLease,
+		"all": c.runAll, "open": c.runOpen, "close": c.runClose,
 		"settle": c.runSettle, "ackAll": c.runAckAll, "look": c.runLook, "manage": c.runManage,
 		"result": c.runResult, "call": c.runCall, "work": c.runWork, "stop": c.runStop,
 	}
@@ -199,18 +204,29 @@ func (c *command) runPush(ctx context.Context, d *driver) (any, error) {
 		return nil, err
 	}
 
+	if c.Joiner != "" {
+		m = m.With(client.Joiner(client.JoinerRef{Queue: c.Queue, ID: c.Joiner}))
+	}
 	ack, err := c.queue(d).PushMsg(ctx, c.Priority, m)
 	return object{"id": ack.ID, "priority": text(ack.Priority), "duplicate": ack.Duplicate}, err
 }
 
-func (c *command) runPushMany(ctx context.Context, d *driver) (any, error) {
-	var items []client.PushItem
+// items returns what a command pushes at once.
+func (c *command) items() (items []client.PushItem, err error) {
 	for _, p := range c.Items {
 		m, err := p.message()
 		if err != nil {
 			return nil, err
 		}
 		items = append(items, client.PushItem{Priority: p.Priority, Message: m})
+	}
+	return items, nil
+}
+
+func (c *command) runPushMany(ctx context.Context, d *driver) (any, error) {
+	items, err := c.items()
+	if err != nil {
+		return nil, err
 	}
 
 	answer := []object{}
@@ -223,6 +239,43 @@ func (c *command) runPushMany(ctx context.Context, d *driver) (any, error) {
 		answer = append(answer, o)
 	}
 	return answer, nil
+}
+
+func (c *command) runAll(ctx context.Context, d *driver) (any, error) {
+	items, err := c.items()
+	if err != nil {
+		return nil, err
+	}
+
+	joiner, members, err := c.queue(d).All(ctx, items[0], items[1:]...)
+	answer := []object{}
+	for _, ack := range append([]client.PushAck{joiner}, members...) {
+		answer = append(answer, object{"id": ack.ID, "duplicate": ack.Duplicate})
+	}
+	return answer, err
+}
+
+func (c *command) runOpen(ctx context.Context, d *driver) (any, error) {
+	m, err := c.message()
+	if err != nil {
+		return nil, err
+	}
+
+	join, err := c.queue(d).OpenJoin(ctx, time.Duration(c.Open), c.Priority, m)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.joins[join.ID] = join
+	return object{"id": join.ID}, nil
+}
+
+func (c *command) runClose(ctx context.Context, d *driver) (any, error) {
+	d.mu.Lock()
+	join := d.joins[c.ID]
+	d.mu.Unlock()
+	return nil, join.Close(ctx)
 }
 
 func (c *command) runPop(ctx context.Context, d *driver) (any, error) {

@@ -34,6 +34,7 @@ type driver struct {
 
 	mu      sync.Mutex
 	leases  map[string]*client.Delivery // by the names that answers gave them
+	joins   map[string]*client.OpenJoin // by the ids of the joiners
 	workers map[string]*worker
 }
 
@@ -63,6 +64,7 @@ func Main() error {
 	d := &driver{
 		client:  client.New(nc, client.WithGrammar(grammar), client.WithTimeout(timeout)),
 		leases:  map[string]*client.Delivery{},
+		joins:   map[string]*client.OpenJoin{},
 		workers: map[string]*worker{},
 	}
 	d.out.Encoder = json.NewEncoder(os.Stdout)
@@ -169,6 +171,7 @@ var classes = []struct {
 	{client.ErrEmpty, "Empty"},
 	{client.ErrLeaseLost, "LeaseLost"},
 	{client.ErrLeased, "Leased"},
+	{client.ErrJoined, "Joined"},
 	{client.ErrTooLarge, "TooLarge"},
 	{client.ErrOverloaded, "Overloaded"},
 	{client.ErrInternal, "Internal"},

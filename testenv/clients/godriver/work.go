@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // stopTimeout is how long a worker that SIGTERM stops waits for its jobs.
@@ -122,6 +123,9 @@ func (w *worker) handler(key string) client.Work {
 		if key != "" {
 			start["handler"] = key
 		}
+		if job.Joined != nil {
+			start["joined"] = job.Headers.Get(subjects.HeaderJoined)
+		}
 		w.driver.say(start)
 
 		err := runScript(ctx, job)
@@ -215,6 +219,10 @@ func runStep(
 		return true, err
 	case name == "next":
 		return false, job.Then(arg[0], 0, value)
+	case name == "member":
+		return false, job.Then(arg[0], 0, value, client.Joiner(*job.Joiner))
+	case name == "all":
+		return false, thenAll(job, arg[0], args[1:])
 	case name == "return" && len(args) > 0:
 		job.SetResult(value, "")
 		return true, nil
@@ -222,4 +230,22 @@ func runStep(
 		return true, nil
 	}
 	return true, fmt.Errorf("no step %q", name)
+}
+
+// thenAll has the acknowledgement push a joiner and its members to a queue.
+func thenAll(job *client.Job, queue string, values []string) error {
+	var all [][]byte
+	for _, text := range values {
+		value, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return err
+		}
+		all = append(all, value)
+	}
+
+	ref, err := job.ThenJoin(queue, 0, all[0])
+	for _, member := range all[1:] {
+		err = errors.Join(err, job.Then(queue, 0, member, client.Joiner(ref)))
+	}
+	return err
 }

@@ -79,7 +79,7 @@ func (j *judge) answer(a *asked, is answer) {
 		id, _ := o["id"].(string)
 		switch {
 		case id == "" || o["duplicate"] == true:
-		case a.op == "push" || a.op == "pushMany":
+		case slices.Contains([]string{"push", "pushMany", "all", "open"}, a.op):
 			j.mu.Lock()
 			j.jobs = append(j.jobs, id)
 			j.mu.Unlock()

@@ -18,7 +18,8 @@ import (
 
 // Contents counts what a Keyspace holds.
 type Contents struct {
-	// Items is the number of items in all queues, including items of programs with the bare recipe.
+	// Items is the number of items in all queues, ready or held, including items of programs with
+	// the bare recipe.
 	Items int
 	// Queues is the number of queues in the lists of queues.
 	Queues int
@@ -74,7 +75,7 @@ func CheckInvariants(ctx context.Context, db kv.Database, priority, fifo string)
 		c.groupSecret = secret
 
 		for _, q := range c.queues {
-			c.contents.Items += len(q.all)
+			c.contents.Items += len(q.all) + len(q.held)
 			q.checkQueue()
 		}
 		c.checkJoins()

@@ -24,7 +24,7 @@ func joinerAndMembers(s *story) {
 	}}
 	d.answers("all", all, `[{"id":"job1","duplicate":false},{"id":"job2","duplicate":false},`+
 		`{"id":"job3","duplicate":false}]`)
-	s.holds("jobs", "job2 0 ready 0", "job3 0 ready 0", "job1 0 delayed 0")
+	s.holds("jobs", "job1 0 delayed 0", "job2 0 ready 0", "job3 0 ready 0")
 	d.answers("work", nil, `null`)
 
 	d.hears("start job2 1", "end job2 done")
@@ -45,7 +45,7 @@ func openJoin(s *story) {
 
 	d.hears("start job1 1 joined done=1 dead=0 gone=1 open=0", "end job1 done")
 	d.refuses("push", in{"joiner": "job1"}, "Joined joined")
-	d.refuses("close", in{"id": "job1"}, "NotFound")
+	d.refuses("close", in{"id": "job1"}, "NotFound missing")
 }
 
 // Jobs that push a joiner and its members with their acknowledgements, and a member that pushes

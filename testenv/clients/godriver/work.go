@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // stopTimeout is how long a worker that SIGTERM stops waits for its jobs.
@@ -123,8 +122,9 @@ func (w *worker) handler(key string) client.Work {
 		if key != "" {
 			start["handler"] = key
 		}
-		if job.Joined != nil {
-			start["joined"] = job.Headers.Get(subjects.HeaderJoined)
+		if j := job.Joined; j != nil {
+			start["joined"] = fmt.Sprintf("done=%d dead=%d gone=%d open=%d",
+				j.Done, j.Dead, j.Gone, j.Open)
 		}
 		w.driver.say(start)
 

@@ -43,9 +43,9 @@ type joins struct {
 // joiner is the account of a joiner. Times are in nanoseconds of the history's clock.
 type joiner struct {
 	value   string
-	expires int64            // its time is not over before
-	joined  *subjects.Joined // what it said
-	seen    int64            // when the first answer said so
+	expires int64         // its time is not over before
+	joined  *books.Joined // what it said
+	seen    int64         // when the first answer said so
 	members []*member
 }
 
@@ -169,7 +169,7 @@ func (j *joins) use(op *books.Operation) {
 }
 
 // told records what a joiner says of its members, nil if it says nothing.
-func (j *joins) told(of *joiner, joined *subjects.Joined, at int64) {
+func (j *joins) told(of *joiner, joined *books.Joined, at int64) {
 	switch {
 	case joined == nil:
 		j.problem("served before it has run: the joiner %s", of.value)
@@ -190,7 +190,7 @@ func (j *joins) left(value string, item *fdbpq.Item) {
 		if err != nil {
 			j.problem("left: the joiner %s: %v", value, err)
 		}
-		j.told(of, info.Joined, math.MaxInt64)
+		j.told(of, (*books.Joined)(info.Joined), math.MaxInt64)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestJoinAccounts(t *testing.T) {
 		return books.Operation{Kind: kind, Value: value, Fence: 1}
 	}
 	ran := func(done, dead, gone, open int64) books.Operation {
-		joined := subjects.Joined{Done: done, Dead: dead, Gone: gone, Open: open}
+		joined := books.Joined{Done: done, Dead: dead, Gone: gone, Open: open}
 		return took(books.PopMin, books.Item{Value: "joiner", Joined: &joined})
 	}
 

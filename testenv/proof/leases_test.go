@@ -164,7 +164,7 @@ func popped(op *books.Operation, item *client.Item) error {
 		Group:  item.Group,
 		Size:   int64(len(item.Value)),
 		Joiner: item.Joiner != nil,
-		Joined: item.Joined,
+		Joined: (*books.Joined)(item.Joined),
 	})
 
 	return torn
@@ -194,7 +194,8 @@ func (c *caller) got(op *books.Operation, list ...*client.Delivery) (err error) 
 		item := books.Item{
 			Value: value, ID: place, Job: d.ID, Unique: d.Unique, Group: d.Group,
 			Size: int64(len(d.Value)), Fence: fence, Deliveries: d.Deliveries,
-			Until: c.since(d.Until), Joiner: d.Joiner != nil, Joined: d.Joined,
+			Until: c.since(d.Until), Joiner: d.Joiner != nil,
+			Joined: (*books.Joined)(d.Joined),
 		}
 
 		op.Items = append(op.Items, item)

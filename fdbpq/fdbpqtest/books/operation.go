@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-
-	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Kind is what an operation does.
@@ -241,10 +239,15 @@ type Item struct {
 	Until int64 `json:"until,omitempty"`
 	// Joiner says that the item is a member of a joiner, and Joined what a joiner says of its
 	// members, nil if it says nothing.
-	Joiner bool             `json:"joiner,omitempty"`
-	Joined *subjects.Joined `json:"joined,omitempty"`
+	Joiner bool    `json:"joiner,omitempty"`
+	Joined *Joined `json:"joined,omitempty"`
 	// Result is what an acknowledgement of several leases says of this one.
 	Result string `json:"result,omitempty"`
+}
+
+// Joined is how many members of a joiner are done, dead letters, gone in another way, and open.
+type Joined struct {
+	Done, Dead, Gone, Open int64
 }
 
 // Successor is an item that an acknowledgement pushes.

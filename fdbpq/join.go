@@ -29,7 +29,7 @@ func (q *queuePushes) checkJoin(before []int, i int, settings *Settings) error {
 	op := &q.ops[i]
 	joiner, of := op.Message.Joiner, i-op.MemberOf
 	switch {
-	case q.dedup.First(&op.Message) != nil || joiner == nil && op.MemberOf == 0:
+	case joiner == nil && op.MemberOf == 0 || q.dedup.First(&op.Message) != nil:
 		return nil
 	case op.MemberOf > len(before) || op.MemberOf > 0 && q.ops[of].Message.Join == 0:
 		return errNoJoiner

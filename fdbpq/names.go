@@ -169,7 +169,7 @@ const (
 	MinKeep = settings.MinKeep
 	MaxKeep = settings.MaxDelay
 	// MinJoin and MaxJoin bound how long a joiner waits, and MaxJoiner its Message.Size.
-	MinJoin   = codec.MinJoin
+	MinJoin   = settings.MinJoin
 	MaxJoin   = settings.MaxDelay
 	MaxJoiner = codec.MaxJoiner
 	// HeaderJoined is the header of a joiner that has waited: how many of its members are done, how

@@ -8,24 +8,15 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/subjects/settings"
-	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // ErrJoin: the headers of a push that are about joins are not valid.
 var ErrJoin = errors.New("bad join")
 
-// MinJoin is the least time for which a joiner waits; the most is [settings.MaxDelay].
-const MinJoin = time.Second
-
-// ParseJoin reads the value of [HeaderJoin], a duration with a unit from MinJoin to
+// ParseJoin reads the value of [HeaderJoin], a duration with a unit from [settings.MinJoin] to
 // [settings.MaxDelay]. Errors wrap [ErrJoin].
 func ParseJoin(text string) (time.Duration, error) {
-	d, err := strictjson.ParseDuration(text)
-	if err != nil || d < MinJoin || d > settings.MaxDelay {
-		const want = "want a duration with a unit, such as 90s or 24h, from %v to %v"
-		return 0, fmt.Errorf("%w: %s: "+want, ErrJoin, quote(text), MinJoin, settings.MaxDelay)
-	}
-	return d, nil
+	return parseLong(text, settings.MinJoin, ErrJoin)
 }
 
 // Joiner names the joiner of a member: by the number of a frame in the same request, or else by its

@@ -87,10 +87,15 @@ func ParseTTL(text string) (time.Duration, error) {
 // ParseKeep reads the value of [HeaderKeep], a duration with a unit from [settings.MinKeep] to
 // [settings.MaxDelay]. Errors wrap [ErrTiming].
 func ParseKeep(text string) (time.Duration, error) {
+	return parseLong(text, settings.MinKeep, ErrTiming)
+}
+
+// parseLong reads a duration with a unit from least to [settings.MaxDelay]. Other errors wrap bad.
+func parseLong(text string, least time.Duration, bad error) (time.Duration, error) {
 	d, err := strictjson.ParseDuration(text)
-	if err != nil || d < settings.MinKeep || d > settings.MaxDelay {
+	if err != nil || d < least || d > settings.MaxDelay {
 		return 0, fmt.Errorf("%w: %s: want a duration with a unit, such as 90s or 24h, "+
-			"from %v to %v", ErrTiming, quote(text), settings.MinKeep, settings.MaxDelay)
+			"from %v to %v", bad, quote(text), least, settings.MaxDelay)
 	}
 	return d, nil
 }

@@ -26,6 +26,7 @@ const (
 	MaxLease = 12 * time.Hour
 	MinTTL   = time.Second
 	MinKeep  = time.Second
+	MinJoin  = time.Second // for which a joiner waits
 	// MaxDelay is ten years. It also bounds the time after which items expire, and for which jobs
 	// that are done are kept.
 	MaxDelay = 10 * 365 * 24 * time.Hour

@@ -15,12 +15,13 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 const (
 	maxJoiner = 50_000               // bytes of a joiner's value
 	longJoin  = 24 * time.Hour       // longer than any run
-	shortJoin = 2 * subjects.MinJoin // so that a joiner's time is over before its members
+	shortJoin = 2 * settings.MinJoin // so that a joiner's time is over before its members
 	maxOpen   = 16                   // joiners that a worker adds members to
 )
 
@@ -256,7 +257,7 @@ func (w *teller) drawJoin(op *books.Operation) {
 	}
 	op.Delay, op.Join = 0, int64(longJoin)
 	if random.IntN(4) == 0 {
-		op.Join = int64(subjects.MinJoin) + random.Int64N(int64(shortJoin))
+		op.Join = int64(settings.MinJoin) + random.Int64N(int64(shortJoin))
 	}
 }
 

@@ -2,7 +2,6 @@ package codec
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
@@ -72,11 +71,8 @@ func (c JoinCounts) String() string {
 		c[JoinOpen])
 }
 
-// Bounds of a joiner: how long it waits, and its Message.Size.
-const (
-	MinJoin   = time.Second
-	MaxJoiner = 64 << 10
-)
+// MaxJoiner is the most bytes of a joiner, as Message.Size counts them.
+const MaxJoiner = 64 << 10
 
 // HeaderJoined is the header of a joiner that has fired: the JoinCounts of that time.
 const HeaderJoined = "Pq-Joined"

@@ -146,6 +146,9 @@ func (j *JobInfo) Headers(k Kind) map[string][]string {
 			h[at.name] = []string{at.time.UTC().Format(TimeLayout)}
 		}
 	}
+	if j.Join > 0 {
+		h[HeaderJoin] = []string{strictjson.DurationText(j.Join)}
+	}
 	if j.HasResult {
 		h[HeaderResultSize] = []string{strconv.FormatInt(j.ResultSize, 10)}
 	}

@@ -59,12 +59,15 @@ func exampleJobs() []JobInfo {
 		return time.Date(2026, 11, 27, 5, 0, second, 1000, time.UTC)
 	}
 	job := ItemInfo{ID: "FQEU", Priority: -5, PushedAt: at(0)}
+	joiner := job
+	joiner.Join = time.Hour
 	dead := job
 	dead.Place, dead.FoundIn = "FQEV", "jobs-dead"
 	dead.DeadLetter = &DeadLetter{Queue: "jobs", Reason: "max_deliver", At: at(9), Deliveries: 3}
 	return []JobInfo{
 		{ItemInfo: job, State: StateReady, Deliveries: 2},
 		{ItemInfo: job, State: StateDelayed, Due: at(1), Reason: "no ink"},
+		{ItemInfo: joiner, State: StateDelayed, Due: at(1)},
 		{
 			ItemInfo: job, State: StateLeased, Due: at(2), LeasedAt: at(1), Holder: "w@h 7",
 			Deliveries: 1, Progress: []byte("half\x00\xff"),

@@ -251,6 +251,7 @@ func jobInfo(r *fdbpq.Result) subjects.JobInfo {
 	}
 	job := item.Job()
 	j.ID, j.Priority, j.PushedAt = job.String(), item.ID.Priority, item.PushedAt
+	j.Join = item.Join
 	if j.FoundIn = r.Queue; job != item.ID {
 		j.Place = item.ID.String()
 	}

@@ -52,17 +52,21 @@ func ParseJoiner(text string) (j Joiner, err error) {
 
 // Joined is what has become of the members of a joiner.
 type Joined struct {
-	Done int64 // were acknowledged
-	Dead int64 // became dead letters
-	Gone int64 // left their queues in another way: popped, removed, expired
-	Open int64 // had not ended when the time of the joiner was over
+	Done int64 `json:"done"` // were acknowledged
+	Dead int64 `json:"dead"` // became dead letters
+	Gone int64 `json:"gone"` // left their queues in another way: popped, removed, expired
+	Open int64 `json:"open"` // had not ended when the time of the joiner was over
 }
+
+const joinedForm = "done=%d dead=%d gone=%d open=%d"
+
+// String returns the value of [HeaderJoined].
+func (j Joined) String() string { return fmt.Sprintf(joinedForm, j.Done, j.Dead, j.Gone, j.Open) }
 
 // parseJoined reads the value of [HeaderJoined].
 func parseJoined(text string) (*Joined, error) {
 	j := &Joined{}
-	const form = "done=%d dead=%d gone=%d open=%d"
-	_, err := fmt.Sscanf(text, form, &j.Done, &j.Dead, &j.Gone, &j.Open)
+	_, err := fmt.Sscanf(text, joinedForm, &j.Done, &j.Dead, &j.Gone, &j.Open)
 	if err != nil {
 		return nil, fmt.Errorf("header %s: %s: want done=, dead=, gone= and open=", HeaderJoined,
 			quote(text))

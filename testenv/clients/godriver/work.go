@@ -123,8 +123,7 @@ func (w *worker) handler(key string) client.Work {
 			start["handler"] = key
 		}
 		if j := job.Joined; j != nil {
-			start["joined"] = fmt.Sprintf("done=%d dead=%d gone=%d open=%d",
-				j.Done, j.Dead, j.Gone, j.Open)
+			start["joined"] = j.String()
 		}
 		w.driver.say(start)
 

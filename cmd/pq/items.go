@@ -238,6 +238,9 @@ func itemRow(it *client.StoredItem, people, fifo bool, now time.Time) []any {
 			cmp.Or(timeText(pushed), "-"), cmp.Or(timeText(due), "-"), value}
 	}
 
+	if len(it.Headers[subjects.HeaderJoin]) > 0 {
+		state = "waits"
+	}
 	age := ""
 	if !pushed.IsZero() {
 		age = terminal.Short(now.Sub(pushed))

@@ -16,6 +16,7 @@ import (
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/strictjson"
 )
 
 // itemJSON is the help of the flag --json of commands that print items.
@@ -40,6 +41,11 @@ type item struct {
 	State      client.State `json:"state,omitempty"`     // of pq get and pq result
 	DeadLetter *deadLetter  `json:"dead_letter,omitempty"`
 	Deliveries int64        `json:"deliveries,omitempty"`
+
+	// These are of joiners and members.
+	Join   string         `json:"join,omitempty"` // how long it waits at most, while it does
+	Joiner string         `json:"joiner,omitempty"`
+	Joined *client.Joined `json:"joined,omitempty"`
 
 	// These are of pq lease.
 	Receipt    string `json:"receipt,omitempty"`
@@ -97,6 +103,12 @@ func (d *deadLetter) String() string {
 // standing says how far a job is, or how long it took, and who has it or had it.
 func (it *item) standing() string {
 	text := string(it.State)
+	if it.Join != "" {
+		text = "waiting for its members"
+		if it.Due != "" {
+			text += ", until " + it.Due + " at the latest"
+		}
+	}
 	if it.Holder != "" {
 		text += " by " + it.Holder
 	}
@@ -132,7 +144,7 @@ func (q *queue) printItem(it *item, only bool) error {
 			q.say("%s", terminal.Plain(it.DeadLetter.String()))
 		case it.State == client.Done:
 			q.say("%s: pq result prints what it returned", terminal.Plain(it.standing()))
-		case it.State == client.Leased:
+		case it.State == client.Leased, it.Join != "":
 			q.say("%s", terminal.Plain(it.standing()))
 		}
 	}
@@ -163,6 +175,14 @@ func newItem(q *queue, from *client.Item) *item {
 	it := &item{
 		Queue: cmp.Or(from.FoundIn, q.name), ID: from.ID, Place: from.Place, Group: from.Group,
 		PushedAt: timeText(from.PushedAt), Headers: from.Headers, bytes: from.Value,
+		Joined: from.Joined,
+	}
+
+	if from.Join > 0 {
+		it.Join = strictjson.DurationText(from.Join)
+	}
+	if from.Joiner != nil {
+		it.Joiner = from.Joiner.String()
 	}
 
 	if hasPriority(q, from) {

@@ -134,6 +134,8 @@ func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, erro
 		return nil, errors.New("a FIFO queue has no priorities: leave out --priority or --fifo")
 	case header.Get(subjects.HeaderPriority) != "": // which the client would ignore
 		return nil, errors.New("a header cannot set the priority: use --priority")
+	case header.Get(subjects.HeaderJoin) != "": // it would be ready at once, without members
+		return nil, errors.New(noJoiner)
 	case p.lines && len(values) == 1 && values[0] != "-":
 		return nil, errors.New("--lines reads the items from standard input: leave out VALUE")
 	case p.lines && cmd.Flags().Changed("wait"):
@@ -142,6 +144,10 @@ func (p *pushing) header(cmd *cobra.Command, values []string) (nats.Header, erro
 
 	return header, p.addOptions(cmd, header)
 }
+
+// noJoiner says why pq push refuses a joiner.
+const noJoiner = "cannot push a joiner with its members: use OpenJoin or All of a client; " +
+	`--header "Pq-Joiner: QUEUE ID" adds a member to a joiner that waits`
 
 // headersOf returns the headers of the flags --header.
 func headersOf(texts []string) (nats.Header, error) {

@@ -76,6 +76,9 @@ func (s *session) printResult(id string, wait time.Duration) error {
 		if r.State == client.Delayed {
 			text += ", and is due in " + terminal.Short(time.Until(r.Due))
 		}
+		if r.Join > 0 {
+			text += " at the latest"
+		}
 		if r.Reason != "" {
 			text += "; its last failure: " + r.Reason
 		}

@@ -139,7 +139,7 @@ func (w *work) notStarted(ctx context.Context, err error) error {
 
 // ofSomeItems matches what environment sets for some items only. Those in pq work's own environment
 // are of the item of an outer pq work.
-var ofSomeItems = regexp.MustCompile(`^PQ_(HEADER_|DEAD_|PRIORITY=|GROUP=)`)
+var ofSomeItems = regexp.MustCompile(`^PQ_(HEADER_|DEAD_|PRIORITY=|GROUP=|JOINE[DR]=)`)
 
 // environment returns what a command is told about its item.
 func environment(q *queue, job *client.Job) []string {
@@ -153,6 +153,14 @@ func environment(q *queue, job *client.Job) []string {
 
 	if job.Group != "" {
 		values = append(values, "PQ_GROUP="+withoutNUL(job.Group))
+	}
+
+	if job.Joiner != nil {
+		values = append(values, "PQ_JOINER="+job.Joiner.String())
+	}
+
+	if job.Joined != nil {
+		values = append(values, "PQ_JOINED="+job.Joined.String())
 	}
 
 	if d := job.DeadLetter; d != nil {

@@ -84,15 +84,16 @@ func (d *Delivery) SetResult(value []byte, contentType string) {
 	d.result.set(value, contentType)
 }
 
-// Then has the acknowledgement of this delivery push an item to another queue of the same kind, or
-// to this one. Ack, Next and [Client.AckAll] send it. If the acknowledgement counts, the item is in
-// that queue, at the end of its priority; otherwise nothing was pushed. No limit of that queue
-// refuses it. Up to 256 calls count, each for one item. In a FIFO queue the priority must be 0.
+// Then has the acknowledgement of this delivery push an item to a queue of the same kind. Ack, Next
+// and [Client.AckAll] send it. If the acknowledgement counts, the item is in that queue, at the end
+// of its priority; otherwise nothing was pushed. No limit of that queue refuses it. Up to 256 calls
+// count, each for one item. In a FIFO queue the priority must be 0.
 //
-// The setting [Settings.Next] of the queue of this delivery must name the other one, and [MsgID],
-// [Unique] and [Weight] are not possible: Ack returns [ErrBadRequest] if that is wrong, and the
-// lease goes on. Then itself returns ErrBadRequest for headers that NATS cannot carry, and for too
-// many items.
+// The setting [Settings.Next] of the queue of this delivery must name that queue, even if it is the
+// same one, and [MsgID], [Unique] and [Weight] are not possible: Ack returns [ErrBadRequest] if
+// that is wrong, and the lease goes on. Then itself returns ErrBadRequest for headers that NATS
+// cannot carry, and for too many items. The [Joiner] of an item that does not wait any more is left
+// out.
 func (d *Delivery) Then(
 	queue string, priority int64, value []byte, options ...PushOption,
 ) error {

@@ -128,7 +128,8 @@ func (q *Queue) rank(ctx context.Context, o subjects.ItemOptions) (int64, bool, 
 type StoredItem = subjects.StoredItem
 
 // ItemsOptions says which items of a queue Items returns. The zero value is the first 100, with the
-// first 1,024 bytes of their values.
+// first 1,024 bytes of their values; of finished jobs also of their results. ValueBytes changes
+// both.
 type ItemsOptions = subjects.ItemsOptions
 
 // ItemsPage is one page of the items of a queue.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,8 +31,12 @@ func Join(d time.Duration) PushOption { return header(subjects.HeaderJoin, d.Str
 // [Unique] is not possible beside it.
 func Joiner(of JoinerRef) PushOption { return header(subjects.HeaderJoiner, of.String()) }
 
-// JoinerRef names the job as a joiner.
+// JoinerRef names the pushed job as a joiner.
 func (a PushAck) JoinerRef() JoinerRef { return JoinerRef{Queue: a.Queue, ID: a.ID} }
+
+// JoinerRef names this job as the joiner that it was. Items finds its members with
+// JoinerRef().String() as the header Pq-Joiner.
+func (j *Job) JoinerRef() JoinerRef { return JoinerRef{Queue: j.Queue, ID: j.ID} }
 
 // withJoin adds [Join] to options that may have one.
 func withJoin(options []PushOption) []PushOption {
@@ -94,11 +99,17 @@ func (q *Queue) OpenJoin(ctx context.Context, open time.Duration, priority int64
 	return &OpenJoin{ack.JoinerRef(), q, members[0].ID}, nil
 }
 
-// Close says that no more members will come. It may be called again after an error. [ErrNotFound]
-// means that it came too late, or was called before.
+// Close says that no more members will come. It may be called again, and changes nothing once the
+// time to be open is over.
 //
-// Errors: as [Queue.Remove].
-func (j *OpenJoin) Close(ctx context.Context) error { return j.queue.Remove(ctx, j.guard) }
+// Errors: those of any request.
+func (j *OpenJoin) Close(ctx context.Context) error {
+	err := j.queue.Remove(ctx, j.guard)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
 
 // thenJoin adds a joiner to what the acknowledgement pushes, and returns how [Joiner] names it.
 func (r *result) thenJoin(

@@ -62,8 +62,53 @@ func TestOpenJoin(t *testing.T) {
 		}
 		failsWith(t, "too late", client.ErrJoined)(
 			s.jobs.Push(t.Context(), 5, nil, client.Joiner(open.JoinerRef)))
-		failsWith(t, "closed twice", client.ErrNotFound)(nil, open.Close(t.Context()))
+		ok(t, open.Close(t.Context())) // again
 	})
+}
+
+// To close a join after the time for which it is open is no error.
+func TestCloseTooLate(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		open := must(s.jobs.OpenJoin(t.Context(), time.Second, 0, item(0, "report").Message))
+		next(t, s.jobs)
+
+		ok(t, open.Close(t.Context()))
+	})
+}
+
+// The results of members are found by the name of their joiner, as it has it itself, beside headers
+// that they were pushed with.
+func TestResultsOfMembers(t *testing.T) {
+	s := newWorkshop(t)
+	s.configure(client.Settings{Next: []string{"jobs"}})
+	must(s.jobs.Push(t.Context(), 1, []byte("fan")))
+	found := make(chan client.ItemsPage, 1)
+
+	s.start(must(s.jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
+		switch string(job.Value) {
+		case "fan":
+			ref := must(job.ThenJoin("jobs", 1, []byte("report")))
+			return job.Then("jobs", 1, []byte("part"), client.Joiner(ref),
+				client.Header("Part", "7"), client.Keep(time.Hour))
+		case "part":
+			job.SetResult(make([]byte, 3000), "")
+		case "report":
+			found <- must(s.jobs.Items(ctx, client.ItemsOptions{
+				State:      client.Done,
+				ValueBytes: 65536,
+				Headers:    map[string]string{"Pq-Joiner": job.JoinerRef().String()},
+			}))
+		}
+		return nil
+	}, client.WorkerOptions{})))
+	s.waitUntilEmpty()
+
+	list := (<-found).Items
+	if len(list) != 1 || len(list[0].Result) != 3000 || list[0].ResultCut ||
+		list[0].Headers["Part"][0] != "7" {
+		t.Errorf("%+v; want the part with all of its result", list)
+	}
 }
 
 // An open joiner whose program dies does not wait for it for ever.

@@ -63,6 +63,10 @@ func TTL(d time.Duration) PushOption {
 // finds its result. Without it, the setting Keep of the queue counts, by default none.
 func Keep(d time.Duration) PushOption { return header(subjects.HeaderKeep, d.String()) }
 
+// Header stores a header with the value, where a push takes options alone. Names that begin with
+// Pq- are reserved.
+func Header(name, value string) PushOption { return header(name, value) }
+
 func header(name, value string) PushOption {
 	return func(h nats.Header) { h[name] = []string{value} }
 }

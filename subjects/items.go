@@ -45,8 +45,9 @@ type ItemsOptions struct {
 	After string
 	// Limit is the most items to return, 1 to MaxItems; 0 means DefaultItems.
 	Limit int
-	// ValueBytes is how many bytes of each value to return, up to MaxValueBytes; 0 means
-	// DefaultValueBytes, and NoValues means none.
+	// ValueBytes is how many bytes of each value to return, and of each result, up to
+	// MaxValueBytes; 0 means DefaultValueBytes, and NoValues means none. The items say what was
+	// cut.
 	ValueBytes int
 	// Match is a text of up to MaxMatch bytes that the value, a header, the id or the place must
 	// contain, in the same case; "" matches all items.

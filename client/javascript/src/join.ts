@@ -1,6 +1,6 @@
 import { prepareItem, push } from "./batch.js";
 import type { Target } from "./connection.js";
-import { badRequest, shown } from "./errors.js";
+import { badRequest, NotFoundError, shown } from "./errors.js";
 import type { JoinerRef } from "./names.js";
 import type { AllPushed, Member, PushItem } from "./push.js";
 
@@ -33,10 +33,12 @@ export class OpenJoin implements JoinerRef {
   }
 
   /**
-   * Says that no more members will come, and returns once that is certain. Call it again after an error; NotFoundError
-   * means that it is closed already, or that the time for which it was open is over.
+   * Says that no more members will come, and returns once that is certain. It may be called again, and changes nothing once
+   * the time for which it was open is over.
    */
-  close(): Promise<void> {
-    return this.#close();
+  async close(): Promise<void> {
+    await this.#close().catch((err) => {
+      if (!(err instanceof NotFoundError)) throw err;
+    });
   }
 }

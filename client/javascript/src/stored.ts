@@ -17,7 +17,7 @@ export interface ItemsOptions {
   match?: string;
   /** Headers that must be there with exactly this value. */
   headers?: Record<string, string>;
-  /** How many bytes of each value to return, up to 65,536; the default is 1,024. */
+  /** How many bytes of each value to return, and of each result, up to 65,536; the default is 1,024. */
   valueBytes?: number;
 }
 

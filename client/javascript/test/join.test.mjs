@@ -144,7 +144,7 @@ test("an open joiner waits for members until it is closed", async () => {
   const report = await next(jobs);
   assert.deepEqual([report.id, report.priority, report.type], [open.id, 5, "report"]);
   assert.deepEqual(report.joined, { done: 1, dead: 0, gone: 1, open: 0 });
-  await assert.rejects(open.close(), pq.NotFoundError);
+  await open.close(); // again
 });
 
 test("a joiner is open no longer than asked if its program dies", async () => {
@@ -157,6 +157,32 @@ test("a joiner is open no longer than asked if its program dies", async () => {
   assert.equal(guards.length, 1);
   assert.deepEqual([guards[0].joiner, guards[0].size], [{ queue: jobs.name, id }, 0]);
   assert.ok(Math.abs(guards[0].expires - Date.now() - 3_600_000) < 600_000, String(guards[0].expires));
+});
+
+test("a joiner reads what its members returned", async () => {
+  const jobs = queue();
+  await jobs.all({ value: "another" }, [{ value: "other", priority: -1, keep: "1h" }]);
+  await jobs.all({ value: "report", priority: -2 }, [{ value: "a", priority: -3, keep: "1h" }]);
+  await (await next(jobs)).ack(new Uint8Array(3000));
+
+  const report = await next(jobs);
+  const headers = { "Pq-Joiner": `${report.queue} ${report.id}` };
+  const results = [];
+  for (const valueBytes of [undefined, 65536]) {
+    for await (const { result, resultCut = false } of jobs.items({ state: "done", headers, valueBytes })) {
+      results.push([result.length, resultCut]);
+    }
+  }
+
+  assert.deepEqual(results, [[1024, true], [3000, false]]);
+});
+
+test("to close a join that is not open any more is no error", async () => {
+  const jobs = queue();
+  const open = await jobs.openJoin("1s", "report");
+  await next(jobs);
+
+  await open.close();
 });
 
 test("openJoin with a message id changes nothing when it is called again", async () => {
@@ -320,6 +346,9 @@ test("joins that cannot be are refused, with what would be right", async () => {
     [() => jobs.push("x", { join: "1h", delay: "1m" }), /a joiner has a delay or expires: want neither/],
     [() => jobs.push("x", { joiner: 0 }), /^joiner: want an object with the queue and the id of one/],
     [() => jobs.push("x", { joiner: "A" }), /^joiner: want an object/],
+    [() => jobs.push("x", { joiner: "" }), /^joiner: want an object/],
+    [() => jobs.all({ value: 1 }, [{ value: 2, joiner: "" }]), /^joiner: want an object/],
+    [() => jobs.push("x", { join: "" }), /^join: "" is not a duration/],
     [() => jobs.push("x", { joiner: { queue: jobs.name, id: "A" } }), /^invalid item id: "A"/],
     [() => jobs.push("x", { joiner: ref }), /a joiner in the queue .*setting next of the queue/],
     [() => jobs.all({ value: 1 }), /^members undefined: want an iterable/],

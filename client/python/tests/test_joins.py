@@ -37,8 +37,58 @@ async def test_a_joiner_runs_after_its_members_and_says_what_became_of_them(queu
 
     job = await next_job(queue)
     assert (job.id, job.joined) == (report.id, Joined(done=1, dead=1, gone=1, open=0))
-    assert done.joiner == report.ref and done.joined is None and job.joiner == ""
+    assert done.joiner == report.ref and done.joined is None and job.joiner is None
     assert [i.id async for i in queue.items(state="done") if i.joiner == report.ref] == [pages[0].id]
+
+
+async def test_a_joiner_reads_what_its_members_returned(queue: Queue) -> None:
+    await queue.all({"value": b"another"}, [{"value": b"other", "keep": "1h"}])
+    _, *pages = await queue.all(
+        {"value": b"report"}, [{"value": b"%d" % n, "keep": "1h", "headers": {"Page": str(n)}} for n in range(2)]
+    )
+    results: list[dict[str, tuple[bytes | None, bool]]] = []
+    found = asyncio.Event()
+
+    async def work(job: Job) -> bytes:
+        if job.value != b"report":
+            return b"x" * 3000 if job.value == b"0" else b""
+        for about, length in ({}, 1024), ({}, 65536), ({"Page": "1"}, 1024):
+            members = queue.items(state="done", headers={"Pq-Joiner": job.ref, **about}, value_bytes=length)
+            results.append({i.id: (i.result, i.result_cut) async for i in members})
+        found.set()
+        return b""
+
+    async with Worker(queue, work):
+        await asyncio.wait_for(found.wait(), PATIENCE)
+
+    first, second = (p.id for p in pages)
+    assert results == [
+        {first: (b"x" * 1024, True), second: (b"", False)},
+        {first: (b"x" * 3000, False), second: (b"", False)},
+        {second: (b"", False)},
+    ]
+
+
+async def test_an_empty_joiner_is_refused(queue: Queue) -> None:
+    """A join must not be lost because a variable is empty."""
+    for wrong in ({"joiner": ""}, {"join": ""}, {"joiner": queue}):
+        with pytest.raises(pqbridge.BadArgumentError):
+            await queue.push(b"", **wrong)
+        with pytest.raises(pqbridge.BadArgumentError):
+            await queue.all({"value": b""}, [{"value": b"", **wrong}])  # type: ignore[typeddict-item]
+
+
+async def test_a_job_pushes_at_most_256_items(queue: Queue) -> None:
+    def work(job: Job) -> None:
+        for _ in range(257):
+            job.next("mail", b"")
+
+    outcome = await pqbridge.run_handler(work)
+
+    assert (outcome.kind, outcome.text) == (
+        "failed",
+        "BadArgumentError: next: an acknowledgement pushes at most 256 items (400)",
+    )
 
 
 async def test_the_tree_of_one_call_to_all_ends_from_its_leaves(queue: Queue) -> None:
@@ -88,7 +138,7 @@ async def test_a_joiner_runs_when_its_time_is_over(queue: Queue) -> None:
 
 async def test_an_open_join_takes_members_until_it_is_closed(queue: Queue) -> None:
     report = await queue.open_join(b"report", open="1h", priority=3)
-    await queue.push(b"page", joiner=report.ref)
+    await queue.push(b"page", joiner=report)
     [also] = await queue.push_many([{"value": b"page", "joiner": report.ref}])
     assert isinstance(also, pqbridge.PushAck)
     for _ in range(2):
@@ -101,14 +151,23 @@ async def test_an_open_join_takes_members_until_it_is_closed(queue: Queue) -> No
     assert (job.priority, job.joined) == (3, Joined(done=2, dead=0, gone=1, open=0))
     with pytest.raises(pqbridge.JoinedError):
         await queue.push(b"late", joiner=report.ref)
-    with pytest.raises(pqbridge.NotFoundError):
-        await report.close()
+    await report.close()  # again
+
+
+async def test_a_push_returns_what_its_members_take_as_their_joiner(queue: Queue) -> None:
+    report, _ = await queue.all({"value": b"report"}, [{"value": b"page"}])
+
+    await queue.push(b"page", joiner=report)
+
+    assert [(await next_job(queue)).joiner for _ in range(2)] == [report.ref] * 2
 
 
 async def test_an_open_join_of_a_program_that_died_ends(queue: Queue) -> None:
-    await queue.open_join(b"report", open=1)
+    report = await queue.open_join(b"report", open=1)
 
-    assert (await next_job(queue)).joined == Joined(done=0, dead=0, gone=1, open=0)
+    job = await next_job(queue)
+    assert (job.id, job.joined) == (report.id, Joined(done=0, dead=0, gone=1, open=0))
+    await report.close()
 
 
 async def test_an_open_join_with_a_message_id_is_opened_once(queue: Queue) -> None:
@@ -211,10 +270,11 @@ async def test_joins_that_block(shared_bridge: Bridge, queue: Queue) -> None:
             jobs = client.priority_queue(queue.name)
             report, _ = jobs.all({"value": b"report", "keep": "1h"}, [{"value": b"page"}])
             opened = jobs.open_join(b"later", open="1h", keep="1h")
-            jobs.push(b"page", joiner=opened.ref)
-            opened.close()
-            for ref in (report.ref, opened.ref):
-                assert jobs.result(ref.split()[1], wait="1m").state == "done"
+            jobs.push(b"page", joiner=opened)
+            for _ in range(2):
+                opened.close()
+            for joiner in (report, opened):
+                assert jobs.result(joiner.id, wait="1m").state == "done"
 
     async with Worker(queue, lambda job: None):
         await asyncio.to_thread(script)

@@ -25,7 +25,13 @@ from .job import (
     run_handler as run_handler,
 )
 from .manage import Rank as Rank
-from .push import PushAck as PushAck, PushItem as PushItem, PushOptions as PushOptions, Successor as Successor
+from .push import (
+    JoinerRef as JoinerRef,
+    PushAck as PushAck,
+    PushItem as PushItem,
+    PushOptions as PushOptions,
+    Successor as Successor,
+)
 from .queue import OpenJoin as OpenJoin, Queue as Queue
 from .times import Duration as Duration
 from .worker import Worker as Worker

@@ -17,7 +17,7 @@ from .errors import BadReplyError, BadRequestError, InternalError, LeaseLostErro
 from .headers import Pairs, frame, header_pairs
 from .item import Item, read
 from .pop import Pop, Received
-from .push import Message, Successor, successor
+from .push import MAX_SUCCESSORS, Message, Successor, successor
 from .times import Duration, clock, duration_text, parse_time, seconds
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ _LOG = logging.getLogger("pqbridge.worker")
 _PROGRESS_EVERY = 1.0  # seconds
 _LAST_ATTEMPT = 2.0  # seconds for the reply to a renewal after the end of its lease
 _MAX_LEASES = 1000  # of one request
-_MAX_SUCCESSORS = 256
 _MAX_BYTES = 4 << 20
 _MAX_REASON = 4096  # bytes, to keep a reason within a message; the bridge keeps less
 
@@ -167,7 +166,7 @@ def fitting(all: Iterable[Done], max_payload: int) -> int:
         pushes += len(next)
         room -= 84 + sum(m.size for m in next)
         room -= 0 if result is None else 160 + len(content_type) + len(result)
-        if n and (n == _MAX_LEASES or room < 0 or pushes > _MAX_SUCCESSORS or not delivery.token):
+        if n and (n == _MAX_LEASES or room < 0 or pushes > MAX_SUCCESSORS or not delivery.token):
             return n
         if not delivery.token:
             break

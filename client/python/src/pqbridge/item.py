@@ -41,6 +41,10 @@ class Joined(NamedTuple):
     """Had not ended when the time of the joiner was over."""
 
 
+def _parse_joiner(text: str) -> str | None:
+    return text or None
+
+
 def _parse_joined(text: str) -> Joined | None:
     if not text:
         return None
@@ -115,8 +119,8 @@ class Item:
     group = Read("Pq-Group", str)
     """The group that takes turns with others, "" for none."""
 
-    joiner = Read("Pq-Joiner", str)
-    """The joiner that the item is a member of, as the option joiner names it; "" for none."""
+    joiner = Read("Pq-Joiner", _parse_joiner)
+    """The joiner that the item is a member of, as the option joiner names it; None for none."""
 
     joined = Read("Pq-Joined", _parse_joined)
     """What has become of the members of a joiner, once it has waited; None for any other item."""
@@ -186,7 +190,8 @@ class JobResult(Item):
 class StoredItem(Item):
     """An item as Queue.items lists it. raw is the JSON of the reply, with all its members.
 
-    value is the beginning of the value: all of it unless raw has "value_cut".
+    value is the beginning of the value: all of it unless raw has "value_cut". result is that of what
+    a finished job returned: all of it unless result_cut. It is None for none.
     """
 
     def __init__(self, raw: dict[str, Any]) -> None:
@@ -194,5 +199,7 @@ class StoredItem(Item):
         pairs += [(name, str(raw[member])) for name, member in _LISTED.items() if member in raw]
         super().__init__(base64.b64decode(raw.get("value", "")), Headers(pairs))
         self.raw = raw
+        self.result = base64.b64decode(raw.get("result", "")) if "result_size" in raw else None
+        self.result_cut: bool = raw.get("result_cut", False)
         self.reason: str = raw.get("reason", "")
         """The reason of the last failure that gave one, or why a dead letter is one."""

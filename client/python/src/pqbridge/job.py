@@ -84,6 +84,11 @@ class Job(Item):
         self._codec = codec
 
     @property
+    def ref(self) -> str:
+        """The job as its members, if it was a joiner, name it in their header Pq-Joiner."""
+        return f"{self.queue} {self.id}"
+
+    @property
     def lost(self) -> threading.Event:
         """Set when the handler should stop."""
         event: threading.Event = self.__dict__.get("_lost") or self.__dict__.setdefault("_lost", threading.Event())
@@ -112,6 +117,8 @@ class Job(Item):
         Returns the number of the item, which further calls take as the joiner of its members if the
         item has the option join. If the joiner of an item does not wait any more, the item is pushed
         without it.
+
+        Errors: BadArgumentError for what cannot be pushed, and for more than 256 items.
         """
         number = len(self.successors)
         self.successors.append(successor(self._codec, {"queue": queue, "value": value, **options}, number))

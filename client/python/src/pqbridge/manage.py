@@ -7,7 +7,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
@@ -65,15 +65,23 @@ class Handle:
         return parse(await self.read("info"), "queue")
 
     async def items(
-        self, *, state: str | None = None, match: str | None = None, value_bytes: int | None = None, max: bool = False
+        self,
+        *,
+        state: str | None = None,
+        match: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        value_bytes: int | None = None,
+        max: bool = False,
     ) -> AsyncIterator[StoredItem]:
         """Iterate over the items, in the order in which they would be served if all were ready.
 
         state is "ready", "delayed", "leased" or "done"; by default the first three. match is a text
-        that the value, a header, the id or the holder contains. value_bytes is how much of each
-        value to return, up to 65,536, and 1,024 by default. Items stay where they are; pages are not of one moment.
+        that the value, a header, the id or the holder contains; headers are those that the item must
+        have, with their values. value_bytes is how much of each value and each result to return, up
+        to 65,536, and 1,024 by default. Items stay where they are; pages are not of one moment.
         """
-        asked = {"value_bytes": value_bytes, "state": state, "match": match, "end": "max" if max else None}
+        asked: dict[str, Any] = {"value_bytes": value_bytes, "state": state, "match": match}
+        asked |= {"headers": dict(headers or {}) or None, "end": "max" if max else None}
         query = {name: value for name, value in asked.items() if value not in (None, "")}
         async for raw in pages(lambda page: self.read("items", page), "items", query):
             yield StoredItem(raw)

@@ -13,6 +13,18 @@ from .headers import HeadersLike, Pairs, checked_value, frame, frame_head, heade
 from .times import Duration, duration_text, time_text
 
 
+class JoinerRef:
+    """Names a job that other items can have as their joiner."""
+
+    queue: str
+    id: str
+
+    @property
+    def ref(self) -> str:
+        """The job as Item.joiner and the header Pq-Joiner name it."""
+        return f"{self.queue} {self.id}"
+
+
 class PushOptions(TypedDict, total=False):
     """The options of a push; each may be absent, or None, which is the same.
 
@@ -29,11 +41,11 @@ class PushOptions(TypedDict, total=False):
     join: makes the item a joiner. It is delayed until all its members have ended, but at most for
         that time, 1 s to ten years, and then has Item.joined. It has at most 64 KiB, and neither
         delay, at nor ttl. Without members it is ready at once.
-    joiner: makes the item a member of a joiner that waits: PushAck.ref, OpenJoin.ref or Item.joiner,
-        in the same queue or in one that the setting next of the member's queue names. A member has
-        ended when it is acknowledged, a dead letter, removed, popped or expired. In Queue.all, and
-        among the items of one acknowledgement, a number counts those before it, from 0. unique is
-        not possible beside it.
+    joiner: makes the item a member of a joiner that waits: a PushAck, an OpenJoin, or its name
+        "QUEUE ID" as Item.joiner has it, in the same queue or in one that the setting next of the
+        member's queue names. A member has ended when it is acknowledged, a dead letter, removed,
+        popped or expired. In Queue.all, and among the items of one acknowledgement, a number counts
+        those before it, from 0. unique is not possible beside it.
     headers: stored with the value. Names that begin with Pq- are refused.
     type: the kind of job, by which a Worker finds its handler: the header Type.
     """
@@ -48,7 +60,7 @@ class PushOptions(TypedDict, total=False):
     weight: int | None
     keep: Duration | None
     join: Duration | None
-    joiner: str | int | None
+    joiner: str | int | JoinerRef | None
     headers: HeadersLike | None
     type: str | None
 
@@ -70,7 +82,7 @@ class Successor(PushItem):
 
 
 @dataclass(frozen=True)
-class PushAck:
+class PushAck(JoinerRef):
     """A pushed item is durable.
 
     id is the id of the job, wherever its item goes. With duplicate, nothing was pushed, because of
@@ -81,11 +93,6 @@ class PushAck:
     priority: int
     duplicate: bool
     queue: str = ""
-
-    @property
-    def ref(self) -> str:
-        """The job as the option joiner names it."""
-        return f"{self.queue} {self.id}"
 
 
 class Message(NamedTuple):
@@ -115,6 +122,13 @@ def _same(text: Any) -> Any:
     return text
 
 
+def _joiner_name(joiner: Any) -> Any:
+    name = joiner.ref if isinstance(joiner, JoinerRef) else joiner
+    if not isinstance(name, (str, int)) or name == "":
+        raise BadArgumentError(f"joiner {joiner!r:.100}: want a PushAck, an OpenJoin, or the ref of one")
+    return name
+
+
 _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "msg_id": ("Nats-Msg-Id", _same),
     "unique": ("Pq-Unique", _same),
@@ -125,11 +139,12 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "weight": ("Pq-Weight", str),
     "keep": ("Pq-Keep", duration_text),
     "join": ("Pq-Join", duration_text),
-    "joiner": ("Pq-Joiner", _same),
+    "joiner": ("Pq-Joiner", _joiner_name),
     "type": ("Type", _same),
 }
 """The header of each option, and how its value is written."""
 
+MAX_SUCCESSORS = 256
 _JOINER_SIZE = len("Pq-Joiner: 65535\r\n")
 _RESERVED = {"Pq-Priority": "priority"} | {header: option for option, (header, _) in _OPTIONS.items()}
 _MEMBERS = dict.fromkeys(("value", "priority", "headers", *_OPTIONS))
@@ -146,7 +161,7 @@ def message(codec: Codec, item: Mapping[str, Any], msg_id: str = "", before: int
     for name, option in item.items():
         if name not in _MEMBERS:
             raise BadArgumentError(f"unknown option {name!r}: want one of {', '.join(_MEMBERS)}")
-        if name in _OPTIONS and option is not None and option != "":
+        if name in _OPTIONS and option is not None and (option != "" or name in ("join", "joiner")):
             header, text = _OPTIONS[name]
             given[header] = text(option)
     if "Pq-Delay" in given and "Nats-Schedule" in given:
@@ -190,5 +205,7 @@ def check_priority(priority: int | None) -> int:
 
 def successor(codec: Codec, item: Successor, before: int) -> Message:
     """Return what an acknowledgement pushes behind that many other items of the same job."""
+    if before >= MAX_SUCCESSORS:
+        raise BadArgumentError(f"next: an acknowledgement pushes at most {MAX_SUCCESSORS} items")
     own = {name: option for name, option in item.items() if name != "queue"}
     return message(codec, own, before=before, **{"Pq-Queue": item.get("queue", "")})

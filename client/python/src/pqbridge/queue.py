@@ -6,6 +6,7 @@ import asyncio
 import math
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from .item import Item, JobResult
 from .link import LATE_REPLY
 from .manage import Handle, item_of, job_query, parse
 from .pop import Pop, Received
-from .push import Message, PushAck, PushItem, PushOptions, message
+from .push import JoinerRef, Message, PushAck, PushItem, PushOptions, message
 from .times import Duration, Pause, clock, duration_text, seconds
 
 if TYPE_CHECKING:
@@ -52,27 +53,24 @@ def batch_options(n: int) -> dict[str, Any]:
     return {"batch": n, "frames": True}
 
 
-class OpenJoin:
-    """A joiner to which members may be added until it is closed.
+class OpenJoin(JoinerRef):
+    """A joiner to which members may be added until it is closed: they take it as their joiner.
 
-    ref is what the option joiner takes. A member without a job of its own, the guard, holds the
-    joiner back: Joined.gone counts it.
+    A member without a job of its own, the guard, holds the joiner back: Joined.gone counts it.
     """
 
-    def __init__(self, queue: Queue, ref: str, guard: str) -> None:
-        self._queue, self.ref, self.guard = queue, ref, guard
+    def __init__(self, queue: Queue, id: str, guard: str) -> None:
+        self._queue, self.queue, self.id, self.guard = queue, queue.name, id, guard
 
     async def close(self) -> None:
-        """Say that no more members will come. It may be called again after an error.
-
-        Errors: NotFoundError if it comes too late, or was called before.
-        """
-        await self._queue.remove(self.guard)
+        """Say that no more members will come. It may be called again, and too late it changes nothing."""
+        with suppress(errors.NotFoundError):
+            await self._queue.remove(self.guard)
 
 
 def _default(item: Any, option: str, default: Any) -> Any:
     """Return an item with an option, unless it has one."""
-    absent = isinstance(item, Mapping) and item.get(option) in (None, "")
+    absent = isinstance(item, Mapping) and item.get(option) is None
     return {**item, option: default} if absent else item
 
 
@@ -214,7 +212,7 @@ class Queue(Handle):
         """Push a joiner that waits until OpenJoin.close, and then until its members have ended.
 
             report = await jobs.open_join(b"report", open="10m")
-            await jobs.push(b"page", joiner=report.ref)
+            await jobs.push(b"page", joiner=report)
             await report.close()
 
         If close is not called within open, 1 s to ten years, because this process dies, the joiner
@@ -226,7 +224,7 @@ class Queue(Handle):
         guard: Any = {"value": b"", "delay": "3650d", "ttl": open, "msg_id": msg_id and f"{msg_id}.guard"}
         joiner: Any = {"value": value, **options}
         ack, held = await self.all(joiner, [guard | {"priority": options.get("priority")}])
-        return OpenJoin(self, ack.ref, held.id)
+        return OpenJoin(self, ack.id, held.id)
 
     async def call(self, value: Any, *, wait: Duration | None = None, **options: Unpack[PushOptions]) -> Any:
         """Push a job, wait until a worker has done it, and return what its handler returned.

@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
@@ -22,8 +23,8 @@ from nats.aio.client import Client as NATS
 from nats.errors import Error
 
 from . import client, queue
-from .errors import NotSentError, UnknownOutcomeError
-from .push import PushOptions
+from .errors import NotFoundError, NotSentError, UnknownOutcomeError
+from .push import JoinerRef, PushOptions
 from .times import Duration, seconds
 
 if TYPE_CHECKING:
@@ -183,12 +184,13 @@ class Queue:
         return OpenJoin(self, self._open_join(value, open=open, **options))
 
 
-class OpenJoin:
-    """A joiner to which members may be added until it is closed. ref is what the option joiner takes."""
+class OpenJoin(JoinerRef):
+    """A joiner to which members may be added until it is closed: they take it as their joiner."""
 
     def __init__(self, queue: Queue, opened: queue.OpenJoin) -> None:
-        self._queue, self._guard, self.ref = queue, opened.guard, opened.ref
+        self._queue, self._guard, self.queue, self.id = queue, opened.guard, opened.queue, opened.id
 
     def close(self) -> None:
         """Say that no more members will come, as pqbridge.OpenJoin.close does."""
-        self._queue._remove(self._guard)
+        with suppress(NotFoundError):
+            self._queue._remove(self._guard)

@@ -27,6 +27,8 @@ type Browse struct {
 	MaxItems int
 	// MaxBytes is about how many bytes of items to look at; 0 is no bound.
 	MaxBytes int
+	// Trail asks for the attempts of each item: see Browsed.Attempts.
+	Trail bool
 }
 
 // BrowseEnd is where a Browse has ended.
@@ -68,7 +70,7 @@ func (b *Browse) Walk(
 		return b.walkFinished(ctx, db, l, now, visit)
 	}
 
-	browser := state.Browser{L: l, State: b.State, End: b.End, Now: now}
+	browser := state.Browser{L: l, State: b.State, End: b.End, Now: now, Trail: b.Trail}
 	end, place := BrowseEnd{More: true}, []byte(nil)
 	if b.After != nil {
 		end.Last, place = *b.After, l.Place(l.ItemKey(b.After))
@@ -153,7 +155,7 @@ func browsedFinished(f *state.FinishedRead) *Browsed {
 // browsed returns an item as it is visited.
 func browsed(s *state.ListedItem) *Browsed {
 	b := &Browsed{Item: s.Item, State: s.State, Deliveries: s.Deliveries}
-	b.Reason, b.Err = s.Reason, s.Err
+	b.Reason, b.Err, b.attempts = s.Reason, s.Err, s.Attempts
 	if !s.Due.IsZero() {
 		b.Due = codec.Micros(s.Due)
 	}
@@ -169,14 +171,14 @@ func browsed(s *state.ListedItem) *Browsed {
 // ReadItems calls visit for each of the ids, in their order, until it returns false. An id is that
 // of a job, or the place of its item: Browsed.ID is the place, Browsed.Job the job. A job that is
 // not in the queue may be a finished one. Browsed.Err is ErrNotFound if it is neither, or has
-// expired by now and is not leased. ReadItems reads as Browse.Walk does.
+// expired by now and is not leased. ReadItems reads as Browse.Walk does with Browse.Trail.
 //
 // Errors of the store, and the context's error.
 func ReadItems(
 	ctx context.Context, db kv.Database, q Target, ids []ID, now time.Time,
 	visit func(i int, item *Browsed) bool,
 ) error {
-	browser := state.Browser{L: q.Layout(), Now: now}
+	browser := state.Browser{L: q.Layout(), Now: now, Trail: true}
 	for done := 0; done < len(ids); {
 		var finished []*Browsed // by place in the page; nil for others
 		page, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]state.ListedItem, error) {

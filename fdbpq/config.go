@@ -80,6 +80,9 @@ func (q *queueConfigs) change(i int, before *Settings) (*Settings, error) {
 	if before.RatePerGroup != changed.RatePerGroup {
 		q.ledger.ResetBuckets(true)
 	}
+	if changed.Trail < before.Trail { // or the older ones would have nobody to remove them
+		q.tx.ClearRange(q.l.KindRange(codec.KindAttempt))
+	}
 	return changed, nil
 }
 

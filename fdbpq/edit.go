@@ -7,6 +7,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // runEdits reads the items of a few operations at a time, and edits them.
@@ -181,6 +182,10 @@ func (q *queueEdits) move(i int, h *codec.Record) error {
 	if pushed.IsZero() { // another program wrote it
 		pushed = q.now
 	}
+	attempts, err := q.attempts(h)
+	if err != nil {
+		return err
+	}
 	moved, job := *m, read.rest.Item.Job()
 	moved.First = &job
 	id := to.NewID(op.Priority, &moved, pushed)
@@ -190,8 +195,19 @@ func (q *queueEdits) move(i int, h *codec.Record) error {
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h, codec.MemberMoved)
 	q.addAt(&id, &moved, h, past)
+	for _, a := range attempts {
+		q.ledger.NoteAttempt(&id, a)
+	}
 	result.Item = namedItem(&id, moved.First)
 	return nil
+}
+
+// attempts returns the attempts of an item that moves. The error is one of the store.
+func (q *queueEdits) attempts(h *codec.Record) ([]trail.Attempt, error) {
+	if q.ledger.Trail() == 0 {
+		return nil, nil
+	}
+	return state.BeginAttempts(q.l, q.snapshot, h).Finish(0)
 }
 
 // addAt adds an item that was removed again at another place, in the same state.
@@ -228,7 +244,11 @@ func (q *queueEdits) redriveItem(i int, h *codec.Record) error {
 	if home == nil {
 		return ErrNotDeadLetter
 	}
-	back, err := q.pushAgain(op, home, h.ID.Priority, m, q.reads[i].rest.Item.Job())
+	attempts, err := q.attempts(h)
+	if err != nil {
+		return err
+	}
+	back, err := q.pushAgain(op, home, h.ID.Priority, m, q.reads[i].rest.Item.Job(), attempts)
 	if err != nil {
 		return err
 	}

@@ -80,6 +80,11 @@ func (q *queueEdits) find(i int) (*codec.Record, error) {
 	}
 
 	if h.State == Ready {
+		past, err := read.Past()
+		if err != nil {
+			return nil, err
+		}
+		h.History = state.RecordOf(&h.ID, past).History
 		if h.Lasting, err = read.rest.Lasting(); err != nil {
 			return nil, err
 		}

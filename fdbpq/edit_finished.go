@@ -5,6 +5,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // editFinished runs an operation whose item is not in the queue, if its job is a finished one. The
@@ -50,7 +51,10 @@ func (q *queueEdits) redriveFinished(i int, f *state.FinishedRead) error {
 		return state.ErrNoRoom
 	}
 
-	back, err := q.pushAgain(op, q.l, record.ID.Priority, &record.Message, f.Job)
+	if most := q.ledger.Trail(); most > 0 {
+		record.SetHeader(trail.Header, trail.Values(record.Attempts(), int(most)))
+	}
+	back, err := q.pushAgain(op, q.l, record.ID.Priority, &record.Message, f.Job, nil)
 	if err != nil {
 		return err
 	}
@@ -69,9 +73,9 @@ func (q *queueEdits) purgeFinished(result *Result) (err error) {
 }
 
 // pushAgain adds a message to a queue once more, at the end of a priority, as a new life of a job.
-// It expires as the settings of that queue say.
+// It expires as the settings of that queue say, and keeps the attempts of the life before.
 func (q *queueEdits) pushAgain(
-	op *Op, home *codec.Layout, priority int64, m *Message, job ID,
+	op *Op, home *codec.Layout, priority int64, m *Message, job ID, attempts []trail.Attempt,
 ) (Item, error) {
 	to := q.outgoing.To(home, priority)
 	if err := to.LoadNext(priority); err != nil {
@@ -83,6 +87,7 @@ func (q *queueEdits) pushAgain(
 	}
 
 	back := op.kept(m)
+	back.EndLife(attempts, q.ledger.Trail())
 	back.Expires, back.First = (&Op{}).expires(q.now, settings), &job
 	id := to.Push(priority, back, q.now, q.now)
 	return namedItem(&id, &job), nil
@@ -92,7 +97,7 @@ func (q *queueEdits) pushAgain(
 func (op *Op) kept(m *Message) *Message {
 	kept := &Message{Value: m.Value, Headers: maps.Clone(m.Headers), Keep: m.Keep}
 	maps.DeleteFunc(kept.Headers, func(name string, _ []string) bool {
-		return op.DropHeader != nil && op.DropHeader(name)
+		return name == trail.HeaderNext || op.DropHeader != nil && op.DropHeader(name)
 	})
 	return kept
 }

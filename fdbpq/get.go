@@ -138,24 +138,31 @@ func (g *get) find() error {
 	}
 
 	item, err := g.whole(h)
+	if err != nil {
+		return err
+	}
+	found := state.ListedItem{Item: item, Record: *h}
+	if !g.ops[g.index].NoValue {
+		found.Attempts, err = state.BeginAttempts(g.in, g.snapshot, h).Finish(0)
+	}
 	switch {
 	case err != nil:
 		return err
 	case g.in == g.l:
-		g.found(&item, h, "")
+		g.found(&found, "")
 	case item.DeadLetter == nil || item.DeadLetter.Queue != g.l.Name(): // of another queue's job
 		return notFound(&g.id)
 	default:
-		g.found(&item, h, g.in.Name())
+		g.found(&found, g.in.Name())
 	}
 	return nil
 }
 
 // found sets the result to an item, which is in a queue of that name; "" is its own.
-func (g *get) found(item *Item, h *codec.Record, queue string) {
+func (g *get) found(s *state.ListedItem, queue string) {
 	result := &g.results[g.index]
-	result.Item, result.State, result.Queue = *item, h.State, queue
-	result.Found = browsed(&state.ListedItem{Item: *item, Record: *h})
+	result.Item, result.State, result.Queue = s.Item, s.State, queue
+	result.Found = browsed(s)
 }
 
 // whole returns an item in full, or without its value, and completes its record. The error is for

@@ -128,9 +128,16 @@ func (q *queueSettlements) finished(s *settlement) (*codec.Finished, error) {
 		f.Since = codec.Micros(h.Since)
 	}
 
+	attempts, err := s.attempts.Finish(h.Deliveries) // its end stands in the record
+	if err != nil {
+		return nil, err
+	}
+	f.NoteTrail(attempts, set.Trail)
+
 	q.moving.charge(keepOverhead)
-	f.NoValue = !whole || !q.moving.fits(m.Size())
-	if f.NoValue && !q.moving.fits(m.Size()-len(m.Value)) {
+	size := f.Message.Size()
+	f.NoValue = !whole || !q.moving.fits(size)
+	if f.NoValue && !q.moving.fits(size-len(m.Value)) {
 		f.Message = Message{First: m.First, Keep: m.Keep} // even its headers are too large
 	}
 	return f, nil

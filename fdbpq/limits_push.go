@@ -305,8 +305,12 @@ func (v *victims) load() error {
 	}
 	v.loaded, v.ended = page.Place, page.Ended
 
-	rests := make([]state.ItemRead, len(items))
+	rests, pasts := make([]state.ItemRead, len(items)), make([]kv.Future[[]byte], len(items))
+	trail := v.g.Trail() > 0
 	for i := range items {
+		if pasts[i] = kv.Ready[[]byte](nil, nil); trail && items[i].State == Ready {
+			pasts[i] = state.ReadHistory(v.g.L, v.g.Tx, &items[i].ID)
+		}
 		rests[i] = state.BeginItem(v.g.L, v.g.Tx.Snapshot(), &items[i].ID, state.Beginning)
 		v.g.ReuseMeta(&rests[i])
 	}
@@ -322,6 +326,11 @@ func (v *victims) load() error {
 
 		h := s.Record
 		if s.State == Ready {
+			past, err := pasts[i].Get()
+			if err != nil {
+				return err
+			}
+			h.History = state.RecordOf(&h.ID, past).History
 			if h.Lasting, err = rests[i].Lasting(); err != nil {
 				return err
 			}

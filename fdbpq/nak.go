@@ -7,6 +7,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/subjects/settings"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // requeue returns a detached item to its queue, at once or after the delay, unless it has expired.
@@ -18,8 +19,12 @@ func (q *queueTxn) requeue(op *Op, h *codec.Record, settings *Settings) (nextDue
 	}
 
 	h.Fence = codec.NextFence(h.Fence) // ends the token
-	if op.Uncounted || op.Kind == OpRelease {
+	switch {
+	case op.Uncounted || op.Kind == OpRelease:
+		q.ledger.ForgetAttempt(h)
 		h.Deliveries--
+	case op.Kind == OpNak:
+		q.ledger.NoteAttempt(&h.ID, h.Attempt(trail.Nak, q.now, op.Reason))
 	}
 	if op.Kind == OpNak {
 		h.NoteReason(op.Reason)
@@ -49,7 +54,7 @@ func (op *Op) endsItem(h *codec.Record, s *Settings, now time.Time) bool {
 func (q *queueSettlements) bury(s *settlement, set *Settings) error {
 	h, b := s.record, s.burial
 	if b == nil {
-		b = q.outgoing.BeginBurial(&q.ledger, &h.ID, set)
+		b = q.outgoing.BeginBurial(&q.ledger, h, set)
 	}
 	if s.Kind == OpNak {
 		h.NoteReason(s.Reason)
@@ -64,9 +69,10 @@ func (q *queueSettlements) bury(s *settlement, set *Settings) error {
 		return state.ErrNoRoom
 	}
 
-	reason := ReasonMaxDeliver
+	reason, last := ReasonMaxDeliver, h.Attempt(trail.Nak, q.now, s.Reason)
 	if s.Kind == OpTerm {
 		reason = cmp.Or(settings.CleanText(s.Reason, MaxTermReason), ReasonTerminated)
+		last.How = trail.Term
 	}
 	var err error
 	if s.result.Freed, err = q.ledger.LimitsLeased(); err != nil {
@@ -75,9 +81,11 @@ func (q *queueSettlements) bury(s *settlement, set *Settings) error {
 
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h, codec.MemberDead)
+	attempt := &last
 	if s.Uncounted {
 		h.Deliveries--
+		attempt = nil
 	}
-	q.outgoing.Bury(b, h, reason)
+	q.outgoing.Bury(b, h, reason, attempt)
 	return nil
 }

@@ -1,6 +1,10 @@
 package fdbpq
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/pqbridge/pqbridge/subjects/trail"
+)
 
 // Successors are what acknowledgements push: see Report.Next. They are added as dead letters are,
 // so that no limit of a queue makes a job run again that is done.
@@ -34,6 +38,10 @@ func (q *queueSettlements) loadNext(chain []settlement) error {
 		}
 
 		for n := range successors {
+			if of := successors[n].Parent; of < 0 || of >= len(chain) {
+				return badOp("successor %d: its parent is acknowledgement %d of %d", n, of,
+					len(chain))
+			}
 			name := successors[n].Queue.Layout().Name()
 			if !slices.Contains(settings.Next, name) {
 				return badOp("successor %d: the setting next of the queue %q does not name the "+
@@ -75,6 +83,7 @@ func (q *queueSettlements) loadSuccessor(successors []Op, n int) error {
 
 // pushNext pushes the successors of a chain that loadNext has loaded, and whose leases have ended.
 func (q *queueSettlements) pushNext(chain []settlement) error {
+	pushed := map[int][]trail.Job{} // by parent
 	for k := range chain {
 		successors := chain[k].Successors()
 		ids := make([]ID, 0, len(successors))
@@ -99,8 +108,20 @@ func (q *queueSettlements) pushNext(chain []settlement) error {
 					m.Joiner = nil
 				}
 			}
-			ids = append(ids, to.Push(priority, &m, q.now, next.heldUntil(q.now)))
+			if q.ledger.Trail() > 0 {
+				parent := trail.Job{Queue: q.l.Name(), ID: chain[next.Parent].job.String()}
+				m.SetHeader(trail.HeaderParent, []string{parent.String()})
+			}
+			id := to.Push(priority, &m, q.now, next.heldUntil(q.now))
+			ids = append(ids, id)
+			pushed[next.Parent] = append(pushed[next.Parent], trail.Job{Queue: l.Name(), ID: id.String()})
 			to.Ledger.SideEffects.Next++
+		}
+	}
+
+	for k, jobs := range pushed {
+		if finished := chain[k].finished; finished != nil && q.ledger.Trail() > 0 {
+			finished.SetHeader(trail.HeaderNext, trail.Successors(jobs))
 		}
 	}
 	return nil

@@ -50,6 +50,8 @@ type Op struct {
 	// MemberOf makes the item of an OpPush a member of the joiner that another OpPush adds: the one
 	// so many places before it in its chain, or in Report.Next. 0 is none: see Message.Joiner.
 	MemberOf int
+	// Parent is for an OpPush in Report.Next: which OpAck of the chain pushes it, counted from 0.
+	Parent int
 	// Weight is how many items of its group OpPush puts into a turn, 1 to MaxWeight; 0 means 1. It
 	// is for messages with a group: see GroupHeader.
 	Weight int

@@ -47,7 +47,9 @@ func (s *side) find() (*state.ItemRead, error) {
 		if s.due.Behind() || s.due.Err != nil {
 			return nil, s.moreExpired()
 		}
-		s.removeExpired(item)
+		if err := s.removeExpired(item); err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -96,14 +98,20 @@ func (s *side) drop() {
 	}
 }
 
-// removeExpired removes an item that has expired although nothing in the time index says so.
-func (s *side) removeExpired(item *state.ItemRead) {
-	h := &codec.Record{ID: item.Item.ID, State: Ready, Value: item.Pair.Value}
-	h.Lasting = codec.LastingOf(&item.Item.Message)
+// removeExpired removes an item that has expired although nothing in the time index says so. The
+// error is one of the store.
+func (s *side) removeExpired(item *state.ItemRead) error {
+	past, err := s.history(&item.Item.ID)
+	if err != nil {
+		return err
+	}
+	h := state.RecordOf(&item.Item.ID, past)
+	h.Value, h.Lasting = item.Pair.Value, codec.LastingOf(&item.Item.Message)
 	s.ledger.DetachAnywhere(h)
 	s.ledger.DeleteExpired(h)
 	s.ends.NoteTaken(s.end, item.Pair.Key) // the walk from the other end may have read it
 	s.drop()
+	return nil
 }
 
 // check reads all of an item. The error says why the operation cannot have it, or is one of the
@@ -167,7 +175,7 @@ func (s *side) complete(op *Op, item *state.ItemRead, bytesLeft *int) error {
 // popItem removes an item, with its history as it is stored.
 func (q *queuePops) popItem(i int, s *state.ItemRead, past []byte) {
 	q.ledger.Pop(s)
-	q.ledger.ClearHistory(&s.Item.ID, past)
+	q.ledger.Forget(&s.Item.ID, past)
 	taken := s.Taken(q.l, past)
 	q.results[i].Item = *taken.Item
 	q.popped = append(q.popped, taken)
@@ -233,6 +241,9 @@ func (q *queuePops) leaseItem(
 		holder = before.holder
 	}
 	h.SetHolder(holder, q.now)
+	if q.limits.set.Trail > 0 {
+		h.Since = q.now
+	}
 	if codec.Keeps(&h.ID) || q.limits.set.Keep > 0 {
 		h.Since, h.Message = q.now, &s.Item.Message
 	}

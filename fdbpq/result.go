@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // Result is the result of one Op.
@@ -213,4 +214,22 @@ type Browsed struct {
 	// Err is ErrCorrupt for an item that cannot be read. Then only its ID and perhaps its State are
 	// known. ReadItems also has ErrNotFound.
 	Err error
+
+	attempts []trail.Attempt // of this life
+}
+
+// Attempts returns the attempts of the job that have ended and are kept, oldest first: see
+// Settings.Trail. Without Browse.Trail, a Walk has only those of earlier lives, and those of jobs
+// that are dead letters or done.
+func (b *Browsed) Attempts() []trail.Attempt {
+	if b.Finished != nil {
+		return b.Finished.Attempts()
+	}
+	return b.Item.Attempts(b.attempts)
+}
+
+// Successors returns what the acknowledgement of a finished job has pushed, as far as that is kept,
+// and how many more there were: see Settings.Trail.
+func (b *Browsed) Successors() (jobs []trail.Job, more int) {
+	return trail.ParseSuccessors(b.Headers[trail.HeaderNext])
 }

@@ -112,6 +112,11 @@ func (q *queueSettlements) runChain(chain []settlement) error {
 	if err := q.pushNext(chain); err != nil {
 		return err
 	}
+	for k := range chain {
+		if finished := chain[k].finished; finished != nil {
+			q.ledger.Finish(finished)
+		}
+	}
 
 	// The OpLeases that follow take the places of the leases that have ended.
 	for i := chain[len(chain)-1].index + 1; ended > 0 && i < len(q.ops); i++ {
@@ -164,11 +169,12 @@ func (q *queueSettlements) ack(s *settlement) (err error) {
 		return err
 	}
 
+	if q.ledger.Trail() > 0 {
+		s.job = q.ledger.JobOf(h)
+	}
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h, codec.MemberDone)
-	if finished != nil {
-		q.ledger.Finish(finished)
-	}
+	s.finished = finished
 	result.NotKept = finished == nil && s.report().Result != nil
 	result.ValueDropped = finished != nil && finished.NoValue
 	result.wait, result.holder, result.ended = h.Wait, h.Holder, h.State == Leased

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
+	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
 // beginReads starts to read the items that the tokens of the span name. The error is one of the
@@ -63,8 +64,8 @@ func (q *queueSettlements) dropValues(some []settlement) error {
 	return nil
 }
 
-// beginBurials starts to read, in one round trip, what the burials of the span need, and the sizes
-// of the items if the queue counts bytes.
+// beginBurials starts to read, in one round trip, what the burials of the span need, the attempts of
+// jobs that are kept, and the sizes of the items if the queue counts bytes.
 func (q *queueSettlements) beginBurials() error {
 	if !q.ledger.SettingsBegun() { // no operation can be the end of an item
 		return nil
@@ -79,7 +80,9 @@ func (q *queueSettlements) beginBurials() error {
 		if settings.MaxBytes > 0 && s.Kind != OpExtend && s.meta == nil {
 			q.ledger.BeginDelete(&s.Token.ID)
 		}
-		if s.Kind == OpAck || s.Kind != OpTerm && settings.MaxDeliver == 0 {
+		endsWith := s.Kind == OpTerm || s.Kind != OpAck && settings.MaxDeliver > 0
+		keepsTrail := s.meta != nil && settings.Trail > 0
+		if !endsWith && !keepsTrail {
 			continue
 		}
 
@@ -87,8 +90,11 @@ func (q *queueSettlements) beginBurials() error {
 		if err != nil && codec.UnlessCorrupt(err) != nil {
 			return err
 		}
-		if h != nil && s.endsItem(h, settings, q.now) {
-			s.burial = q.outgoing.BeginBurial(&q.ledger, &h.ID, settings)
+		if h != nil && keepsTrail {
+			s.attempts = state.BeginAttempts(q.l, q.snapshot, h)
+		}
+		if h != nil && endsWith && s.endsItem(h, settings, q.now) {
+			s.burial = q.outgoing.BeginBurial(&q.ledger, h, settings)
 		}
 	}
 	return nil

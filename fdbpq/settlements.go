@@ -17,6 +17,10 @@ type settlement struct {
 	meta   *state.ItemRead // what else belongs to the item; nil unless its job is to be kept
 	burial *due.Burial     // nil unless the item will probably be buried
 	record *codec.Record   // of the item; nil unless the token holds
+
+	attempts *state.AttemptsRead // of an item whose job is to be kept
+	job      ID                  // of the item, in a queue that keeps attempts
+	finished *codec.Finished     // of the job that is kept, nil without one
 }
 
 // queueSettlements is the operations with tokens of one queue. They run before the pops, which can

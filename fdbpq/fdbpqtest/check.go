@@ -32,6 +32,14 @@ func (q *queue) checkQueue() {
 		}
 	}
 
+	for key, numbers := range q.trails {
+		last := numbers[len(numbers)-1]
+		if last > q.ended[key] || int64(len(numbers)) > q.trail {
+			q.problem("item %x: %d attempts have ended, has numbers %v of at most %d", key,
+				q.ended[key], numbers, q.trail)
+		}
+	}
+
 	if q.hasSource != q.hasState {
 		q.problem("source %v, state of one %v", q.hasSource, q.hasState)
 	}

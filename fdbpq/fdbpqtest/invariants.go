@@ -52,6 +52,7 @@ type Contents struct {
 //   - items that are held, or have a history, expire when their ("m") keys say;
 //   - every finished job has a record, an entry of the order and one of the index by end, and
 //     perhaps a last place, that agree, and is not in the queue; their counter matches;
+//   - every attempt is of an item that has had as many, and no item has more than may be kept;
 //   - every joiner that waits is held, and the counters of its members match the items;
 //   - every receipt decodes.
 //
@@ -111,6 +112,8 @@ type queue struct {
 	staged table[bool]    // items of staged pops
 	held   table[bool]    // held items, by id
 	past   table[bool]    // items with a history, by id
+	ended  table[int64]   // attempts of an item that may have ended, by id
+	trails table[[]int64] // numbers of the attempts that are kept, by id
 
 	messages table[codec.Message] // what blobs say; the Value is the rest of the item's
 	ends     table[codec.Lasting] // what records and histories say, by id
@@ -136,6 +139,8 @@ type queue struct {
 
 	consumers           int  // how many it has
 	hasSource, hasState bool // by its settings, and by the state of a source
+
+	trail int64 // Settings.Trail
 }
 
 // table has something by key. It is made with the first key.
@@ -277,6 +282,7 @@ var kinds = map[string]struct {
 	"o": {"|ipir", (*queue).finishedOrder},
 	"j": {"ipir", (*queue).finishedEnd},
 	"J": {"pir|piri|sspir", (*queue).join},
+	"A": {"piri", (*queue).attempt},
 }
 
 // allForms returns all rows of kinds, with each of their forms.

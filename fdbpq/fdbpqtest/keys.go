@@ -11,6 +11,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/subjects/schedule"
 	"github.com/pqbridge/pqbridge/subjects/settings"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // item takes the key of a ready item.
@@ -44,6 +45,7 @@ func (q *queue) heldItem(key tuple.Tuple, value []byte) error {
 		due = record.Expires
 	}
 
+	q.ended.set(what, record.Attempts())
 	q.falls.set(packed("h", key), due.UnixMicro())
 	q.held.set(what, true)
 	q.ends.set(what, record.Lasting)
@@ -69,6 +71,22 @@ func (q *queue) history(key tuple.Tuple, value []byte) error {
 
 	q.ends.set(string(key.Pack()), history.Lasting)
 	q.past.set(string(key.Pack()), true)
+	q.ended.set(string(key.Pack()), history.Deliveries)
+	return nil
+}
+
+// attempt takes the key of an attempt of an item.
+func (q *queue) attempt(key tuple.Tuple, value []byte) error {
+	place := len(key) - 1
+	id, number := string(key[:place].Pack()), key[place].(int64)
+	a, err := codec.ParseAttemptValue(value)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(codec.EncodeAttempt(&a), value) || len(a.Reason) > trail.MaxReason {
+		return fmt.Errorf("malformed attempt: %x", value)
+	}
+	q.trails.set(id, append(q.trails[id], number))
 	return nil
 }
 
@@ -80,6 +98,7 @@ func (q *queue) settings(_ tuple.Tuple, value []byte) error {
 		return fmt.Errorf("malformed settings %x, or a default: %w", value, err)
 	}
 	q.hasSource, q.bytes.limited = stored.Source != "", stored.MaxBytes > 0
+	q.trail = stored.Trail
 	return nil
 }
 

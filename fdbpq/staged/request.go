@@ -114,7 +114,7 @@ func (r *request) take(
 		return nil, err
 	}
 	g.DeleteRest(item)
-	g.ClearHistory(&item.Item.ID, past)
+	g.Forget(&item.Item.ID, past)
 	taken := item.Taken(r.l, past)
 	r.claim(g.Tx, taken.Item, g.Now)
 	return &fdbpq.Result{Item: *taken.Item}, nil

@@ -46,6 +46,8 @@ const (
 	MaxGroup        = 128
 	// MaxNext is the most names in Next.
 	MaxNext = 16
+	// MaxTrail bounds Trail.
+	MaxTrail = 16
 )
 
 // Defaults of settings whose zero value does not mean none.
@@ -132,6 +134,9 @@ type Settings struct {
 	// MaxNext, each once. They are of the same kind and in the same keyspace. The queue itself may
 	// be one. Default: none.
 	Next []string
+	// Trail is how many attempts are kept of a job, up to MaxTrail: the first, and the newest. If it
+	// is lowered, those of the jobs in the queue go. Default: none is kept.
+	Trail int64
 }
 
 // LimitsGroups reports whether there are groups that pops and leases may have to pass over.

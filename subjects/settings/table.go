@@ -78,6 +78,8 @@ var table = []*Setting{
 		Default: int64(DefaultKeepItems), Field: func(s *Settings) any { return &s.KeepItems }},
 	{Name: "next", About: "queues acks may push to", Length: MaxNext,
 		Field: func(s *Settings) any { return &s.Next }},
+	{Name: "trail", About: "attempts kept of a job", Most: MaxTrail,
+		Field: func(s *Settings) any { return &s.Trail }},
 }
 
 // All returns the rows of the table, in its order.

@@ -31,6 +31,7 @@ import (
 //	("g", ...), ("o", ...), ("j", ...)              finished jobs that are kept, see finished.go
 //	("~", job id)                        = place    where a job is that has moved, see alias.go
 //	("J", ...)                                      joiners and their members, see join.go
+//	("A", priority, count, random, number)          attempts of an item, see trail.go
 //	("w", group, priority, count, random) = ""      index of ready items by group, see group.go
 //	("y", group, priority, count, random) = ""      index of held items by group
 //	("z", group, 0), ("z", group, 1)     = int64    counters: ready and leased items of a group
@@ -46,7 +47,7 @@ import (
 //
 // count is one more than the highest count in use at that priority, held items included, and index
 // one more than the highest index in use. id.go defines random, message.go value and part. Keys of
-// kinds from ("u") on, and ("J"), do not keep a queue in the list of queues: see fdbpq.Retire.
+// kinds from ("u") on, ("A") and ("J") do not keep a queue in the list of queues: see fdbpq.Retire.
 //
 // A Keyspace also has keys below its roots (here "pq"). CheckAreas, in keyspace.go, has the table
 // of all roots:
@@ -88,6 +89,7 @@ const (
 var ItemKinds = []string{
 	KindItem, KindHeld, KindHistory, KindMeta, KindUnique, KindCounter, KindDue,
 	KindGroupReady, KindGroupHeld, kindGroupCounter, kindTurn, kindAlias, KindJoin,
+	KindAttempt,
 }
 
 // Layout builds the keys of one queue. A process can have very many of them, so a Layout holds

@@ -5,21 +5,30 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // Burial is an item being read in order to bury it.
 type Burial struct {
 	Large bool // it has more than BeginItem reads
 
-	item state.ItemRead
-	from *state.Ledger
-	to   *Destination
+	item     state.ItemRead
+	attempts *state.AttemptsRead
+	past     []trail.Attempt // once loaded, without the last one
+	trail    int64           // Settings.Trail of the queue that the item leaves
+	from     *state.Ledger
+	to       *Destination
 }
 
 // BeginBurial starts to read what burying an item takes.
-func (o *Outgoing) BeginBurial(from *state.Ledger, id *codec.ID, s *codec.Settings) *Burial {
-	to := o.To(from.L.DeadLetters(s.DeadLetter), id.Priority)
-	return &Burial{item: state.BeginItem(from.L, o.Tx, id, state.Beginning), from: from, to: to}
+func (o *Outgoing) BeginBurial(from *state.Ledger, h *codec.Record, s *codec.Settings) *Burial {
+	to := o.To(from.L.DeadLetters(s.DeadLetter), h.ID.Priority)
+	p := &Burial{trail: s.Trail, from: from, to: to}
+	p.item = state.BeginItem(from.L, o.Tx, &h.ID, state.Beginning)
+	if p.trail > 0 {
+		p.attempts = state.BeginAttempts(from.L, o.Tx.Snapshot(), h)
+	}
+	return p
 }
 
 // Load waits for what BeginBurial started, and for the item's new count. It completes h, which then
@@ -37,17 +46,24 @@ func (p *Burial) Load(h *codec.Record, rest bool) error {
 		return err
 	}
 	h.Message = &p.item.Item.Message
+	if p.past, err = p.attempts.Finish(h.Deliveries); err != nil {
+		return err
+	}
 	return p.to.LoadNext(h.ID.Priority)
 }
 
 // Size is about how many bytes burying a loaded item takes in the transaction.
 func (p *Burial) Size() int {
-	return p.item.Item.Message.Size() + codec.DeadLetterSize + p.to.Ledger.L.AliasSize()
+	size := p.item.Item.Message.Size() + codec.DeadLetterSize + p.to.Ledger.L.AliasSize()
+	if p.trail > 0 {
+		size += trail.MaxBytes
+	}
+	return size
 }
 
 // Bury adds a loaded item to its dead-letter queue. The caller must have deleted it from its own
-// queue.
-func (o *Outgoing) Bury(p *Burial, h *codec.Record, reason string) {
+// queue. last is the item's last attempt, nil if it does not count.
+func (o *Outgoing) Bury(p *Burial, h *codec.Record, reason string, last *trail.Attempt) {
 	pushed := codec.PushedAt(&h.ID)
 	if pushed.IsZero() { // another program wrote it
 		pushed = o.Now
@@ -64,6 +80,11 @@ func (o *Outgoing) Bury(p *Burial, h *codec.Record, reason string) {
 		m.DeadLetter.Queue = before.Queue
 	}
 	m.DeadLetter.Deliveries, m.DeadLetter.Error = h.Deliveries, h.Reason
+	attempts := p.past
+	if last != nil {
+		attempts = append(attempts, *last)
+	}
+	m.EndLife(attempts, p.trail)
 
 	p.to.Push(h.ID.Priority, &m, pushed, time.Time{})
 	p.from.SideEffects.Dead++

@@ -6,6 +6,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // dueHeld is a held item that has fallen due, or a ready one that has expired.
@@ -177,7 +178,7 @@ func (d *dueHeld) finishRead() error {
 	}
 
 	if settings.Exhausted(h.Deliveries) {
-		d.burial = d.due.Outgoing.BeginBurial(g, &h.ID, settings)
+		d.burial = d.due.Outgoing.BeginBurial(g, h, settings)
 	}
 	return nil
 }
@@ -288,6 +289,7 @@ func (d *dueHeld) move() error {
 	}
 
 	g.Unhold(h)
+	last := h.Attempt(trail.RanOut, h.Due, "")
 	if h.State == codec.Leased {
 		g.SideEffects.RanOut++
 	}
@@ -297,12 +299,13 @@ func (d *dueHeld) move() error {
 		return nil
 	case d.burial != nil:
 		g.Delete(h, codec.MemberDead)
-		d.due.Outgoing.Bury(d.burial, h, codec.ReasonMaxDeliver)
+		d.due.Outgoing.Bury(d.burial, h, codec.ReasonMaxDeliver, &last)
 		return nil
 	}
 
 	// A lease that has run out counts as a failure, so a backoff may hold the item back.
 	if h.State == codec.Leased {
+		g.NoteAttempt(&h.ID, last)
 		settings, err := g.Settings()
 		if err != nil {
 			return err // not ErrCorrupt: finishRead has read them

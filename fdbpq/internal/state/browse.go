@@ -8,6 +8,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // Browser reads the items of a queue in order, ready and held ones merged, a page at a time. It
@@ -17,6 +18,7 @@ type Browser struct {
 	State codec.ItemState // of the items to return; AnyState is all
 	End   codec.End
 	Now   time.Time
+	Trail bool // of each item, read also the attempts
 }
 
 // Page is the result of one transaction.
@@ -34,7 +36,10 @@ type ListedItem struct {
 	Bytes   int        // about how many were read of it
 	Err     error      // ErrCorrupt if it cannot be read
 
-	rest ItemRead
+	Attempts []trail.Attempt // of this life, if asked for
+
+	rest     ItemRead
+	attempts *AttemptsRead
 }
 
 const (
@@ -275,6 +280,11 @@ func (b *Browser) readGroup(
 		}
 		group[i].History, group[i].Err = codec.ParseHistory(&group[i].ID, past)
 	}
+	for i := range group {
+		if s := &group[i]; b.Trail && !s.Skipped && s.Err == nil {
+			s.attempts = BeginAttempts(b.L, r, &s.Record)
+		}
+	}
 
 	for n < len(group) && *size < pageBytes {
 		s := &group[n]
@@ -295,7 +305,11 @@ func (b *Browser) finish(r kv.Reader, s *ListedItem) error {
 			return err
 		}
 
-		s.Bytes = s.rest.Read()
+		var err error
+		if s.Attempts, err = s.attempts.Finish(0); err != nil {
+			return err
+		}
+		s.Bytes = s.rest.Read() + len(s.Attempts)*trail.MaxReason
 		s.Item = s.rest.Item
 		s.Skipped = s.Err == nil && s.State != codec.Leased && codec.Expired(s.Item.Expires, b.Now)
 	}
@@ -304,6 +318,6 @@ func (b *Browser) finish(r kv.Reader, s *ListedItem) error {
 		s.Item = codec.Item{ID: s.ID, PushedAt: codec.PushedAt(&s.ID)}
 	}
 
-	s.rest, s.Value = ItemRead{}, nil // free the values that they hold
+	s.rest, s.attempts, s.Value = ItemRead{}, nil, nil // free the values that they hold
 	return nil
 }

@@ -92,6 +92,14 @@ func (g *Ledger) linksOf(h *codec.Record) *codec.Message {
 	return &s.Item.Message
 }
 
+// JobOf returns the id of the job of an item.
+func (g *Ledger) JobOf(h *codec.Record) codec.ID {
+	if first := g.linksOf(h).First; first != nil {
+		return *first
+	}
+	return h.ID
+}
+
 // Understands returns ErrCorrupt if an item cannot be ended because it has a property that only a
 // newer version understands, or one of the store.
 func (g *Ledger) Understands(h *codec.Record) error {

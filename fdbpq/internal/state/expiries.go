@@ -32,6 +32,7 @@ type Expiries struct {
 	ready, pasts, metas, entries strip
 
 	single  []kv.Future[[]byte] // by item: its own key, read alone; nil if it is not
+	alone   []kv.Future[[]byte] // by item: its history, likewise; only if the queue keeps attempts
 	present []bool              // by item: it is there
 	absent  []bool              // by item: the range read has shown that it is not there
 }
@@ -92,7 +93,9 @@ func (e *Expiries) arrive(queues int) error {
 	}
 
 	e.single = make([]kv.Future[[]byte], len(e.Items))
+	e.alone = make([]kv.Future[[]byte], len(e.Items))
 	e.present, e.absent = make([]bool, len(e.Items)), make([]bool, len(e.Items))
+	trail := e.G.Trail() > 0
 	e.Left = map[string]bool{}
 	singly := 0
 	for n, h := range e.Items {
@@ -115,6 +118,9 @@ func (e *Expiries) arrive(queues int) error {
 			e.single[n] = e.G.Tx.Get(e.ready.spans[n].Begin)
 		}
 
+		if trail && n >= len(e.pasts.own) {
+			e.alone[n] = ReadHistory(e.G.L, e.G.Tx, &h.ID)
+		}
 		if n < len(e.metas.own) {
 			metas := kv.Ready(e.metas.own[n], nil)
 			e.G.ReuseMeta(&ItemRead{Item: codec.Item{ID: h.ID}, metas: metas})
@@ -144,6 +150,11 @@ func (e *Expiries) remove() error {
 		}
 
 		if e.present[n] {
+			past, err := e.past(n)
+			if err != nil {
+				return err
+			}
+			g.forgetAttempts(RecordOf(&h.ID, past))
 			g.countRemoved(h)
 			g.unlink(&h.ID, g.linksOf(h), codec.MemberGone)
 			g.freeUnique(&h.ID, h.Unique)
@@ -170,6 +181,17 @@ func (e *Expiries) remove() error {
 	done := func(n int) bool { return !e.Left[string(e.entries.spans[n].Begin)] }
 	e.entries.clear(g.Tx, all, done)
 	return nil
+}
+
+// past returns the history of an item as it is stored. The error is one of the store.
+func (e *Expiries) past(n int) ([]byte, error) {
+	switch {
+	case e.alone[n] != nil:
+		return e.alone[n].Get()
+	case n < len(e.pasts.own) && len(e.pasts.own[n]) > 0:
+		return e.pasts.own[n][0].Value, nil
+	}
+	return nil, nil
 }
 
 // strip is the keys of one kind to remove, and what a range read without conflict has found: which

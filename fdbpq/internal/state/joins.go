@@ -1,7 +1,6 @@
 package state
 
 import (
-	"maps"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -179,11 +178,8 @@ func (r *JoinRead) Fire(g *Ledger, counts *codec.JoinCounts) {
 // FireJoin makes a joiner ready, which has been read in full.
 func (g *Ledger) FireJoin(h *codec.Record, s *ItemRead, counts *codec.JoinCounts) {
 	m := s.Item.Message
-	m.Join, m.Headers = 0, maps.Clone(m.Headers)
-	if m.Headers == nil {
-		m.Headers = map[string][]string{}
-	}
-	m.Headers[codec.HeaderJoined] = []string{counts.String()}
+	m.Join = 0
+	m.SetHeader(codec.HeaderJoined, []string{counts.String()})
 
 	g.Unhold(h)
 	g.rewrite(h, s, &m)

@@ -110,11 +110,16 @@ func (g *Ledger) ReturnStaged(s *ItemRead, value []byte) error {
 	}
 
 	if codec.Expired(lasts.Expires, g.Now) {
-		g.Tx.Clear(g.L.HistoryKey(id))
+		past, err := ReadHistory(g.L, g.Tx, id).Get()
+		if err != nil {
+			return err
+		}
+		h := RecordOf(id, past)
+		h.Lasting, h.Value = lasts, value
+		g.ClearHistory(id, past)
 		g.ClearExpiry(id, lasts.Expires)
-		h := codec.Record{ID: *id, History: codec.History{Lasting: lasts}, Value: value}
 		g.ReuseMeta(s)
-		g.DeleteExpired(&h)
+		g.DeleteExpired(h)
 		return nil
 	}
 

@@ -3,6 +3,8 @@ package subjects
 import (
 	"slices"
 	"strings"
+
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // MaxHeaders is how many header lines a request, or an item in a batch of pushes, may have. Reading
@@ -98,6 +100,15 @@ const (
 	// "done=2 dead=1 gone=0 open=0".
 	HeaderJoined = "Pq-Joined"
 
+	// HeaderParent is the queue and the id of the job whose acknowledgement has pushed the item, of a
+	// queue with the setting trail: see [trail.ParseJob].
+	HeaderParent = trail.HeaderParent
+	// HeaderTrail is the attempts of a job that have ended, as [trail.Parse] reads them, and
+	// HeaderNext what a job that is done has pushed: see [trail.ParseSuccessors]. Replies to get have
+	// them.
+	HeaderTrail = trail.Header
+	HeaderNext  = trail.HeaderNext
+
 	// HeaderLost says which leases are lost, in the reply to an acknowledgement of several that
 	// failed with CodeConflict: see [ParseLost].
 	HeaderLost = "Pq-Lost"
@@ -111,8 +122,9 @@ const (
 	// HeaderFrames marks a message that carries items, or the results of jobs, in frames: how many.
 	// See [ParseFrames].
 	HeaderFrames = "Pq-Frames"
-	// HeaderToken is the token of the lease of an item, or a result, in a frame. The subject of its
-	// acknowledgements ends with it.
+	// HeaderToken is the token of the lease of an item, or a result, in a frame, or of the parent of
+	// what an acknowledgement of several leases pushes. The subject of its acknowledgements ends
+	// with it.
 	HeaderToken = "Pq-Token"
 	// HeaderHeartbeat marks a message that is neither an item nor the end of a reply. It is how
 	// many items the pop still waits for.
@@ -144,13 +156,14 @@ func IsStored(name string) bool {
 }
 
 // OfItem reports whether a header of a reply is the item's own: one of the client's, or of the
-// schedule or source that the item is from. All others are about its place in the queue, or the
+// schedule, source or job that the item is from. All others are about its place in the queue, or the
 // reply; see [ItemHeaders].
 func OfItem(name string) bool { return !strings.HasPrefix(name, Reserved) || isOrigin(name) }
 
-// isOrigin reports whether the header says which schedule or source an item is from.
+// isOrigin reports whether the header says which schedule, source or job an item is from.
 func isOrigin(name string) bool {
-	return name == HeaderScheduleID || name == HeaderScheduledAt || name == HeaderSource
+	return name == HeaderScheduleID || name == HeaderScheduledAt || name == HeaderSource ||
+		name == HeaderParent
 }
 
 // IsReserved reports whether the protocol defines the header, whatever its case.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // Bounds of requests about many items.
@@ -34,7 +35,7 @@ const (
 // ItemsOptions is the payload of an items request, a JSON object. All members are optional:
 //
 //	{"state":"delayed","end":"max","after":"FQEU...","limit":50,"value_bytes":0,
-//	 "match":"acme","headers":{"X-Tenant":"acme"}}
+//	 "match":"acme","headers":{"X-Tenant":"acme"},"attempts":true}
 type ItemsOptions struct {
 	// State is the state of the items; "" means all states.
 	State State
@@ -55,6 +56,8 @@ type ItemsOptions struct {
 	// Headers are the values that headers of the item must have, up to MaxMatchHeaders. If the item
 	// has a header several times, one of its values must match.
 	Headers map[string]string
+	// Attempts asks for the attempts of each item.
+	Attempts bool
 }
 
 // itemsObject is ItemsOptions as JSON.
@@ -66,6 +69,7 @@ type itemsObject struct {
 	ValueBytes *int              `json:"value_bytes,omitzero"`
 	Match      string            `json:"match,omitzero"`
 	Headers    map[string]string `json:"headers,omitempty"`
+	Attempts   bool              `json:"attempts,omitzero"`
 }
 
 // ParseItemsOptions reads the payload of an items request, which may be empty. It returns the
@@ -81,6 +85,7 @@ func ParseItemsOptions(payload []byte) (ItemsOptions, error) {
 	return ItemsOptions{
 		State: State(o.State), Max: o.End == "max", Limit: o.Limit, After: o.After,
 		ValueBytes: valueBytes(o.ValueBytes), Match: o.Match, Headers: o.Headers,
+		Attempts: o.Attempts,
 	}, nil
 }
 
@@ -111,6 +116,7 @@ func (o ItemsOptions) Encode() []byte {
 	return strictjson.Marshal(itemsObject{
 		State: knownState(o.State), End: endOf(o.Max), After: o.After, Limit: o.Limit,
 		ValueBytes: wireBytes(o.ValueBytes), Match: o.Match, Headers: o.Headers,
+		Attempts: o.Attempts,
 	})
 }
 
@@ -189,6 +195,14 @@ type StoredItem struct {
 	Value []byte `json:"value"`
 	// ValueCut means that the value is longer.
 	ValueCut bool `json:"value_cut,omitzero"`
+
+	// Attempts are the attempts of the job that have ended, oldest first, if the request asked for
+	// them and the setting trail keeps them.
+	Attempts []trail.Attempt `json:"attempts,omitempty"`
+	// Successors are what the acknowledgement of a job in StateDone has pushed, as far as they are
+	// named, and MoreSuccessors how many more there were.
+	Successors     []trail.Job `json:"successors,omitempty"`
+	MoreSuccessors int         `json:"more_successors,omitzero"`
 
 	// Done is for a job in StateDone, nil for all others.
 	*Done

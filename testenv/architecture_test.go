@@ -17,17 +17,19 @@ const (
 	settings   = module + "/subjects/settings"
 	schedule   = module + "/subjects/schedule"
 	strictJSON = module + "/subjects/strictjson"
+	trail      = module + "/subjects/trail"
 )
 
 // shared may be imported by every package that knows queues, with or without a store.
-var shared = []string{settings, schedule, strictJSON}
+var shared = []string{settings, schedule, strictJSON, trail}
 
 // pure packages do no I/O. The list of each has all that it may import beside the standard library.
 var pure = map[string][]string{
-	"subjects":            {settings, schedule, strictJSON, jsonV2},
+	"subjects":            {settings, schedule, strictJSON, trail, jsonV2},
 	"subjects/settings":   {strictJSON},
 	"subjects/schedule":   {strictJSON, "github.com/netresearch/go-cron"},
 	"subjects/strictjson": {jsonV2},
+	"subjects/trail":      {settings, strictJSON},
 	"fdbpq/tuple":         {},
 }
 

@@ -41,7 +41,7 @@ func (i *Inspector) items(
 		return nil, err
 	}
 
-	page := i.newPage(wanted.ValueBytes)
+	page := i.newPage(wanted.ValueBytes, wanted.Attempts)
 	end, err := i.walk(ctx, q, walk, func(item *fdbpq.Browsed) bool {
 		if len(page.items) >= wanted.Limit {
 			return false
@@ -180,16 +180,17 @@ func (e *encoder) headersContain(text string) bool {
 
 // itemPage collects items for a reply.
 type itemPage struct {
-	valueBytes int // of each value
-	room       int // bytes that are left
+	valueBytes int  // of each value
+	attempts   bool // of each item as well
+	room       int  // bytes that are left
 	items      [][]byte
 	e          encoder
 }
 
 // newPage returns an empty page for a reply, with up to that many bytes of each value.
-func (i *Inspector) newPage(valueBytes int) *itemPage {
+func (i *Inspector) newPage(valueBytes int, attempts bool) *itemPage {
 	room := min(int(i.config.MaxPayload()), maxPage) - subjects.ItemsPageSize
-	return &itemPage{valueBytes: max(valueBytes, 0), room: room}
+	return &itemPage{valueBytes: max(valueBytes, 0), attempts: attempts, room: room}
 }
 
 // add adds an item unless that leaves less than others bytes of room. An item that does not fit
@@ -255,6 +256,10 @@ func (p *itemPage) render(item *fdbpq.Browsed) *subjects.StoredItem {
 	}
 
 	stored.ValueCut = len(stored.Value) < stored.Size
+	if p.attempts {
+		stored.Attempts = item.Attempts()
+		stored.Successors, stored.MoreSuccessors = item.Successors()
+	}
 	if item.Finished != nil {
 		stored.Done = p.done(item.Finished)
 	}
@@ -275,11 +280,13 @@ func (p *itemPage) done(f *fdbpq.Finished) *subjects.Done {
 	return d
 }
 
-// cut returns an item that does not fit: without its headers and result, with as much of its value
-// as fits, and without a reason that leaves no room at all.
+// cut returns an item that does not fit: without headers, result and attempts, with as much of its
+// value as fits, and without a reason that leaves no room at all.
 func (p *itemPage) cut(stored *subjects.StoredItem) []byte {
 	value := stored.Value
 	stored.Headers, stored.HeadersCut = nil, len(stored.Headers) > 0
+	stored.MoreSuccessors += len(stored.Successors)
+	stored.Attempts, stored.Successors = nil, nil
 	stored.Value, stored.ValueCut = value[:0], true
 	if d := stored.Done; d != nil {
 		d.Result, d.ResultCut = nil, d.ResultCut || len(d.Result) > 0

@@ -35,6 +35,7 @@ func (q *request) decodeItems(m *nats.Msg) error {
 	}
 
 	walk := fdbpq.Browse{State: states[o.State], MaxItems: maxLooked, MaxBytes: maxLookedBytes}
+	walk.Trail = o.Attempts
 	if o.Max && kind == subjects.FIFO {
 		return badRequest(`end: "max": a FIFO queue is served from its front only: want "min"`)
 	} else if o.Max {
@@ -85,7 +86,7 @@ func (q *request) look(op fdbpq.Op, reply func(*fdbpq.Result) []byte) {
 func (q *request) getItems(ids []fdbpq.ID, o *subjects.ItemOptions) {
 	i, kind, name := q.h.Inspector, q.parsed.Kind, q.parsed.Queue
 	q.inspection = &inspection{limit: i.browses, reply: func(ctx context.Context) ([]byte, error) {
-		page, looked := i.newPage(o.ValueBytes), 0
+		page, looked := i.newPage(o.ValueBytes, true), 0
 		fail := func(id *fdbpq.ID, err error) {
 			page.append(failedItem(id, o.AtPlace, err).Encode())
 		}
@@ -123,7 +124,7 @@ func (q *request) decodeSchedules(m *nats.Msg) error {
 		return err
 	}
 
-	room := q.h.Inspector.newPage(0).room
+	room := q.h.Inspector.newPage(0, false).room
 	op := fdbpq.Op{Kind: fdbpq.OpSchedules, Record: o.After, MaxBytes: max(room, 1)}
 	q.look(op, func(result *fdbpq.Result) []byte {
 		return schedulesPage(result.Records, o, room)

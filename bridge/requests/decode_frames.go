@@ -115,17 +115,10 @@ func (f *ackFrames) addResult(frame *subjects.Frame, h nats.Header) error {
 		}
 	}
 
-	tokens := h[subjects.HeaderToken]
-	if len(tokens) != 1 {
-		return badRequest("header %s given %d times: want it once, with the token of the lease "+
-			"whose result this is, or %s", subjects.HeaderToken, len(tokens), subjects.HeaderQueue)
-	}
-
-	lease, acknowledged := f.leases[tokens[0]]
+	lease, err := f.leaseOf(h[subjects.HeaderToken])
 	switch {
-	case !acknowledged:
-		return badRequest("header %s: %.4q...: want the token of a lease that this acknowledges",
-			subjects.HeaderToken, tokens[0])
+	case err != nil:
+		return err
 	case reportOf(&f.q.ops[lease]).Result != nil:
 		return badRequest("header %s: the lease %d has a result already: want one frame for each",
 			subjects.HeaderToken, lease)
@@ -140,21 +133,41 @@ func (f *ackFrames) addResult(frame *subjects.Frame, h nats.Header) error {
 	return setResult(&f.q.ops[lease], h, frame.Value, f.q.maxResult())
 }
 
-// addSuccessor makes the first acknowledgement push the item in a frame.
+// leaseOf returns the number of the lease that a frame names by its token.
+func (f *ackFrames) leaseOf(tokens []string) (int, error) {
+	if len(tokens) != 1 {
+		return 0, badRequest("header %s given %d times: want it once, with the token of the lease "+
+			"whose result this is, or %s", subjects.HeaderToken, len(tokens), subjects.HeaderQueue)
+	}
+	lease, acknowledged := f.leases[tokens[0]]
+	if !acknowledged {
+		return 0, badRequest("header %s: %.4q...: want the token of a lease that this acknowledges",
+			subjects.HeaderToken, tokens[0])
+	}
+	return lease, nil
+}
+
+// addSuccessor makes the first acknowledgement push the item in a frame. The frame may name the
+// lease of another one: that of its parent.
 func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err error) {
 	queues, said := h[subjects.HeaderQueue], reportOf(&f.q.ops[0])
 	switch {
 	case len(queues) != 1:
 		return badRequest("header %s given %d times: want it once, with the queue to push to",
 			subjects.HeaderQueue, len(queues))
-	case h[subjects.HeaderToken] != nil:
-		return badRequest("headers %s and %s: want one of them", subjects.HeaderQueue,
-			subjects.HeaderToken)
 	case len(said.Next) == subjects.MaxSuccessors:
 		return badRequest("more than %d frames with %s", subjects.MaxSuccessors,
 			subjects.HeaderQueue)
 	}
 	delete(h, subjects.HeaderQueue)
+
+	parent := 0 // the lease of the subject
+	if tokens := h[subjects.HeaderToken]; tokens != nil {
+		if parent, err = f.leaseOf(tokens); err != nil {
+			return err
+		}
+		delete(h, subjects.HeaderToken)
+	}
 
 	known := pushHeaders(f.q.parsed.Kind, subjects.NextHeaders)
 	for name := range h {
@@ -178,7 +191,7 @@ func (f *ackFrames) addSuccessor(frame *subjects.Frame, h nats.Header) (err erro
 		return err
 	}
 
-	next := fdbpq.Op{Kind: fdbpq.OpPush}
+	next := fdbpq.Op{Kind: fdbpq.OpPush, Parent: parent}
 	next.Queue, err = dispatch.TargetOf(f.q.h.config.Keyspace, f.q.parsed.Kind, r.Queue)
 	if err == nil {
 		err = checkNames(h, &r)

@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // encoder builds replies. It reuses its memory, so a reply must be published before the
@@ -90,6 +91,12 @@ func (e *encoder) found(kind subjects.Kind, result *fdbpq.Result) {
 	j.State = subjects.State(result.State.String()) // also of a dead letter
 	j.ContentType, j.HasResult = "", false
 	maps.Copy(e.header, j.Headers(kind))
+	if attempts := result.Found.Attempts(); len(attempts) > 0 {
+		e.header[subjects.HeaderTrail] = trail.Values(attempts, len(attempts))
+	}
+	if next := result.Item.Headers[subjects.HeaderNext]; len(next) > 0 {
+		e.header[subjects.HeaderNext] = next
+	}
 	if f := result.Found.Finished; f != nil && f.NoValue {
 		e.header[subjects.HeaderValueDropped] = []string{subjects.ValueDropped}
 	}

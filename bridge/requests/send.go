@@ -101,6 +101,10 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 	m.Header = e.headers()
 	setNotKept(m.Header, r)
 	err := c.h.config.Outbox.SendItem(&m, content)
+	if errors.Is(err, nats.ErrMaxPayload) && m.Header[subjects.HeaderTrail] != nil {
+		delete(m.Header, subjects.HeaderTrail) // the longest of ours
+		err = c.h.config.Outbox.SendItem(&m, content)
+	}
 	if errors.Is(err, nats.ErrMaxPayload) {
 		m.Header = e.itemAlone(item) // without our headers it may fit
 		err = c.h.config.Outbox.SendItem(&m, content)

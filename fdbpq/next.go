@@ -114,7 +114,8 @@ func (q *queueSettlements) pushNext(chain []settlement) error {
 			}
 			id := to.Push(priority, &m, q.now, next.heldUntil(q.now))
 			ids = append(ids, id)
-			pushed[next.Parent] = append(pushed[next.Parent], trail.Job{Queue: l.Name(), ID: id.String()})
+			job := trail.Job{Queue: l.Name(), ID: id.String()}
+			pushed[next.Parent] = append(pushed[next.Parent], job)
 			to.Ledger.SideEffects.Next++
 		}
 	}

@@ -117,7 +117,7 @@ func (f *fixture) fillRelease() {
 	f.configure(jobs, func(s *fdbpq.Settings) {
 		s.MaxDeliver, s.Backoff, s.DuplicateWindow = 5, []time.Duration{time.Minute}, time.Hour
 		s.MaxBytes, s.MaxItems, s.Rate = 1<<20, 100, "1000/1m"
-		s.PausedGroups, s.MaxLeasedPerGroup = []string{"paused"}, 2
+		s.PausedGroups, s.MaxLeasedPerGroup, s.Trail = []string{"paused"}, 2, 8
 	})
 	f.configure(line, func(s *fdbpq.Settings) {
 		s.Source, s.Keep, s.KeepItems = `{"stream":"ORDERS"}`, 24*time.Hour, 50

@@ -64,8 +64,8 @@ func (q *queueSettlements) dropValues(some []settlement) error {
 	return nil
 }
 
-// beginBurials starts to read, in one round trip, what the burials of the span need, the attempts of
-// jobs that are kept, and the sizes of the items if the queue counts bytes.
+// beginBurials starts to read, in one round trip, what the burials of the span need, the attempts
+// of jobs that are kept, and the sizes of the items if the queue counts bytes.
 func (q *queueSettlements) beginBurials() error {
 	if !q.ledger.SettingsBegun() { // no operation can be the end of an item
 		return nil

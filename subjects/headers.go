@@ -100,12 +100,12 @@ const (
 	// "done=2 dead=1 gone=0 open=0".
 	HeaderJoined = "Pq-Joined"
 
-	// HeaderParent is the queue and the id of the job whose acknowledgement has pushed the item, of a
-	// queue with the setting trail: see [trail.ParseJob].
+	// HeaderParent is the queue and the id of the job whose acknowledgement has pushed the item, if
+	// its queue has the setting trail: see [trail.ParseJob].
 	HeaderParent = trail.HeaderParent
 	// HeaderTrail is the attempts of a job that have ended, as [trail.Parse] reads them, and
-	// HeaderNext what a job that is done has pushed: see [trail.ParseSuccessors]. Replies to get have
-	// them.
+	// HeaderNext what a job that is done has pushed: see [trail.ParseSuccessors]. Replies to get
+	// have them.
 	HeaderTrail = trail.Header
 	HeaderNext  = trail.HeaderNext
 
@@ -122,8 +122,8 @@ const (
 	// HeaderFrames marks a message that carries items, or the results of jobs, in frames: how many.
 	// See [ParseFrames].
 	HeaderFrames = "Pq-Frames"
-	// HeaderToken is the token of the lease of an item, or a result, in a frame, or of the parent of
-	// what an acknowledgement of several leases pushes. The subject of its acknowledgements ends
+	// HeaderToken is the token of the lease of an item, or a result, in a frame, or of the parent
+	// of what an acknowledgement of several leases pushes. The subject of its acknowledgements ends
 	// with it.
 	HeaderToken = "Pq-Token"
 	// HeaderHeartbeat marks a message that is neither an item nor the end of a reply. It is how
@@ -156,8 +156,8 @@ func IsStored(name string) bool {
 }
 
 // OfItem reports whether a header of a reply is the item's own: one of the client's, or of the
-// schedule, source or job that the item is from. All others are about its place in the queue, or the
-// reply; see [ItemHeaders].
+// schedule, source or job that the item is from. All others are about its place in the queue, or
+// the reply; see [ItemHeaders].
 func OfItem(name string) bool { return !strings.HasPrefix(name, Reserved) || isOrigin(name) }
 
 // isOrigin reports whether the header says which schedule, source or job an item is from.

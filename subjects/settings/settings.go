@@ -134,8 +134,8 @@ type Settings struct {
 	// MaxNext, each once. They are of the same kind and in the same keyspace. The queue itself may
 	// be one. Default: none.
 	Next []string
-	// Trail is how many attempts are kept of a job, up to MaxTrail: the first, and the newest. If it
-	// is lowered, those of the jobs in the queue go. Default: none is kept.
+	// Trail is how many attempts are kept of a job, up to MaxTrail: the first, and the newest. If
+	// it is lowered, those of the jobs in the queue go. Default: none is kept.
 	Trail int64
 }
 

@@ -132,8 +132,8 @@ func (g *Ledger) DetachAnywhere(h *codec.Record) {
 	g.ClearExpiry(&h.ID, h.Expires)
 }
 
-// Delete removes the rest of a detached item, with its alias and its attempts, frees its unique key,
-// and ends it as a member of its join. Only h need have been read; see BeginDelete.
+// Delete removes the rest of a detached item, with its alias and its attempts, frees its unique
+// key, and ends it as a member of its join. Only h need have been read; see BeginDelete.
 func (g *Ledger) Delete(h *codec.Record, end codec.MemberEnd) {
 	g.countRemoved(h) // reads the ("m") keys, so it comes first
 	g.unlink(&h.ID, g.linksOf(h), end)

@@ -83,7 +83,6 @@ func (q *queueSettlements) loadSuccessor(successors []Op, n int) error {
 
 // pushNext pushes the successors of a chain that loadNext has loaded, and whose leases have ended.
 func (q *queueSettlements) pushNext(chain []settlement) error {
-	pushed := map[int][]trail.Job{} // by parent
 	for k := range chain {
 		successors := chain[k].Successors()
 		ids := make([]ID, 0, len(successors))
@@ -108,21 +107,18 @@ func (q *queueSettlements) pushNext(chain []settlement) error {
 					m.Joiner = nil
 				}
 			}
-			if q.ledger.Trail() > 0 {
-				parent := trail.Job{Queue: q.l.Name(), ID: chain[next.Parent].job.String()}
-				m.SetHeader(trail.HeaderParent, []string{parent.String()})
+			parent, keepsTrail := &chain[next.Parent], q.ledger.Trail() > 0
+			if keepsTrail {
+				of := trail.Job{Queue: q.l.Name(), ID: parent.job.String()}
+				m.SetHeader(trail.HeaderParent, []string{of.String()})
 			}
 			id := to.Push(priority, &m, q.now, next.heldUntil(q.now))
 			ids = append(ids, id)
-			job := trail.Job{Queue: l.Name(), ID: id.String()}
-			pushed[next.Parent] = append(pushed[next.Parent], job)
+			if keepsTrail {
+				pushed := trail.Job{Queue: l.Name(), ID: id.String()}
+				parent.pushed = append(parent.pushed, pushed)
+			}
 			to.Ledger.SideEffects.Next++
-		}
-	}
-
-	for k, jobs := range pushed {
-		if finished := chain[k].finished; finished != nil && q.ledger.Trail() > 0 {
-			finished.SetHeader(trail.HeaderNext, trail.Successors(jobs))
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package fdbpq
 import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // runSettlements reads and settles the items of a few operations at a time.
@@ -113,7 +114,11 @@ func (q *queueSettlements) runChain(chain []settlement) error {
 		return err
 	}
 	for k := range chain {
-		if finished := chain[k].finished; finished != nil {
+		finished, pushed := chain[k].finished, chain[k].pushed
+		if finished != nil && len(pushed) > 0 {
+			finished.SetHeader(trail.HeaderNext, trail.Successors(pushed))
+		}
+		if finished != nil {
 			q.ledger.Finish(finished)
 		}
 	}

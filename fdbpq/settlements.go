@@ -4,6 +4,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/due"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // settlement is an operation with a token, and what it reads.
@@ -19,8 +20,11 @@ type settlement struct {
 	record *codec.Record   // of the item; nil unless the token holds
 
 	attempts *state.AttemptsRead // of an item whose job is to be kept
-	job      ID                  // of the item, in a queue that keeps attempts
 	finished *codec.Finished     // of the job that is kept, nil without one
+
+	// In a queue that keeps attempts:
+	job    ID          // of the item
+	pushed []trail.Job // its successors
 }
 
 // queueSettlements is the operations with tokens of one queue. They run before the pops, which can

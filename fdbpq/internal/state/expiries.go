@@ -154,7 +154,9 @@ func (e *Expiries) remove() error {
 			if err != nil {
 				return err
 			}
-			g.forgetAttempts(RecordOf(&h.ID, past))
+			if past != nil {
+				g.forgetAttempts(RecordOf(&h.ID, past))
+			}
 			g.countRemoved(h)
 			g.unlink(&h.ID, g.linksOf(h), codec.MemberGone)
 			g.freeUnique(&h.ID, h.Unique)

@@ -51,8 +51,10 @@ func (g *Ledger) forgetAttempts(h *codec.Record) {
 // Forget removes the history of a detached item that leaves the queue, and its attempts. past is
 // the history as stored; nil means that there is none.
 func (g *Ledger) Forget(id *codec.ID, past []byte) {
-	g.ClearHistory(id, past)
-	g.forgetAttempts(RecordOf(id, past))
+	if past != nil {
+		g.ClearHistory(id, past)
+		g.forgetAttempts(RecordOf(id, past))
+	}
 }
 
 // RecordOf returns the record of a ready item, with its history as stored. What cannot be read is

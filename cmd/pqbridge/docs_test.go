@@ -401,6 +401,8 @@ func TestDocumentsNameRealVariables(t *testing.T) {
 		"PQ_ID",
 		"PQ_PRIORITY",
 		"PQ_GROUP",
+		"PQ_JOINER",
+		"PQ_JOINED",
 		"PQ_DELIVERIES",
 		"PQ_PUSHED_AT",
 		"PQ_HEADER_",

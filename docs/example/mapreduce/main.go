@@ -30,7 +30,7 @@ func main() {
 	words := client.New(nc).PriorityQueue("words")
 	var mux client.Mux
 	mux.Handle("split", split)
-	mux.Handle("count", count)
+	mux.Handle("count", client.Returns(count))
 	mux.Handle("add", func(ctx context.Context, job *client.Job) error {
 		return add(ctx, words, job)
 	})
@@ -57,44 +57,37 @@ func split(_ context.Context, job *client.Job) error {
 	return nil
 }
 
-func count(ctx context.Context, job *client.Job) error {
+func count(ctx context.Context, job *client.Job) ([]byte, error) {
 	fmt.Printf("counting %q, delivery %d\n", bytes.TrimSpace(job.Value), job.Deliveries)
 	if job.Deliveries == 1 && bytes.Contains(job.Value, []byte("slow")) {
 		<-ctx.Done() // it hangs, so that you can kill it
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
-	job.SetResult([]byte(strconv.Itoa(len(bytes.Fields(job.Value)))), "text/plain")
-	return nil
+	return []byte(strconv.Itoa(len(bytes.Fields(job.Value)))), nil
 }
 
 // add reads the results of the members of its join, which are kept for an hour.
 func add(ctx context.Context, words *client.Queue, job *client.Job) error {
-	of := client.JoinerRef{Queue: job.Queue, ID: job.ID}
-	parts := client.ItemsOptions{
-		State:   client.Done,
-		Headers: map[string]string{"Pq-Joiner": of.String()},
+	members := client.ItemsOptions{
+		State:      client.Done,
+		ValueBytes: 65536, // also of results, else they are cut at 1,024: see ResultCut
+		Headers:    map[string]string{"Pq-Joiner": job.JoinerRef().String()},
 	}
 	sum := 0
-	for {
-		page, err := words.Items(ctx, parts)
+	for next := new(string); next != nil; {
+		members.After = *next
+		page, err := words.Items(ctx, members)
 		if err != nil {
 			return err
 		}
 		for _, part := range page.Items {
-			r, err := words.Result(ctx, part.ID)
-			if err != nil {
-				return err
-			}
-			n, err := strconv.Atoi(string(r.Value))
+			n, err := strconv.Atoi(string(part.Result))
 			if err != nil {
 				return err
 			}
 			sum += n
 		}
-		if page.Next == nil {
-			break
-		}
-		parts.After = *page.Next
+		next = page.Next
 	}
 	fmt.Printf("%d words in %d lines, %d lost\n", sum, job.Joined.Done, job.Joined.Dead)
 	return nil

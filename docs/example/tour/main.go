@@ -27,6 +27,7 @@ func main() {
 	schedules(ctx, queues.PriorityQueue("tour"))
 	limits(ctx, queues.PriorityQueue("tour"))
 	fifo(ctx, queues.FIFOQueue("events"))
+	joins(ctx, queues.PriorityQueue("books"))
 	byHand(ctx, queues.PriorityQueue("by-hand"))
 }
 
@@ -89,6 +90,13 @@ func fifo(ctx context.Context, events *client.Queue) {
 	item, err := events.Pop(ctx)
 	check(err)
 	fmt.Printf("%s\n", item.Value)
+}
+
+func joins(ctx context.Context, jobs *client.Queue) {
+	page := client.Message{Value: []byte("7")}.With(client.Type("page"), client.Header("Page", "7"))
+	report := client.PushItem{Message: client.Message{Value: []byte("report")}}
+	_, _, err := jobs.All(ctx, report, client.PushItem{Message: page})
+	check(err)
 }
 
 func byHand(ctx context.Context, jobs *client.Queue) {

@@ -19,6 +19,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/schedule"
+	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 // sweepTest has some bridges on one store that counts transactions, in a bubble with a clock of its
@@ -221,6 +222,45 @@ func TestSweeperIsIdle(t *testing.T) {
 		w.want("fired", a.d.SideEffects().Fired, queues*schedules)
 		w.want("transactions in the end", w.sleep(1000*time.Hour), 0)
 	})
+}
+
+// While joiners wait, with requests that wait for them, there is not one transaction, however many
+// they are. In a shared store there are as many as for one delayed item.
+func TestWaitingJoinersAreIdle(t *testing.T) {
+	const queues, each = 100, 10
+	joiners := harness.Times(queues*each, 100_000)
+	idle := func(shared bool, n int, push ...fdbpq.Op) (transactions int) {
+		inSweepTest(t, shared, func(w *sweepTest) {
+			a := w.start(0, nil)
+			for i := range n / each {
+				a.do(fmt.Sprint("jobs-", i%queues), slices.Repeat(push, each)...)
+			}
+			a.do("parts", push...)
+			for i := range queues {
+				pop := fdbpq.Op{Kind: fdbpq.OpPop, End: fdbpq.Back}
+				a.submit(fmt.Sprint("jobs-", i), until(time.Hour), pop)
+			}
+
+			w.sleep(2 * passEvery) // the passes after requests
+			transactions = w.sleep(time.Minute)
+			w.want("stored", w.stored("jobs-0"), n/queues*len(push))
+		})
+		return transactions
+	}
+	joiner := fdbpq.Op{Kind: fdbpq.OpPush, Message: fdbpq.Message{Join: 24 * time.Hour}}
+	member := fdbpq.Op{Kind: fdbpq.OpPush, MemberOf: 1, Follows: true, Delay: 23 * time.Hour}
+
+	got := idle(ownStore, joiners, joiner, member)
+	if got > 0 {
+		t.Errorf("%d transactions while %d joiners wait", got, joiners)
+	}
+	got = idle(sharedStore, joiners, joiner, member)
+	want := idle(sharedStore, 0, fdbpq.Op{Kind: fdbpq.OpPush, Delay: 24 * time.Hour})
+	if got > want {
+		t.Errorf("%d transactions while %d joiners wait; want %d as for a delayed item",
+			got, joiners, want)
+	}
+	t.Logf("%d joiners in a shared store: %d transactions in a minute", joiners, got)
 }
 
 // Dead letters appear in time without a request to the queue, whichever process leased the items,

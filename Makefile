@@ -244,7 +244,8 @@ test-all: test test-clients test-modules ## all of these that can run here
 ##@ Break
 
 # TESTED is Proof (histories), Accounts (of each item; OPS=1000000), Outcomes (of each job, likewise), Work (Workers),
-# Inflow (sources and schedules) or Upgrade (accounts with bridges of the revision PQ_TEST_BEFORE, and of this checkout).
+# Joins (of OPS= members), Inflow (sources and schedules) or Upgrade (accounts with bridges of the revision
+# PQ_TEST_BEFORE, and of this checkout).
 # Without it, this is all that a release has to survive: it takes hours, and goes on where it stopped.
 MINUTES  := 0
 DURATION := 10m
@@ -289,6 +290,7 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(MAKE) soak TESTED=Outcomes OPS=50000
 	$(MAKE) soak TESTED=Proof
 	$(MAKE) soak TESTED=Work
+	$(MAKE) soak TESTED=Joins OPS=100000
 	$(MAKE) soak TESTED=Inflow
 	$(if $(NO_FDB),,$(MAKE) soak TESTED=Upgrade SYSTEMS=fdb)
 	$(MAKE) bench AGAINST=bin/pqbridge TURNS=1 SECONDS=0.1

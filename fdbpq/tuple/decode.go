@@ -54,6 +54,34 @@ func DecodeString(b []byte) (v string, rest []byte, err error) {
 	return string(raw), b[next:], err
 }
 
+// DecodeStart decodes the start of the nested tuple at the start of b; rest begins with its first
+// element, or with its end: see [DecodeEnd]. Errors wrap [ErrMalformed].
+func DecodeStart(b []byte) (rest []byte, err error) {
+	if len(b) == 0 || b[0] != codeNested {
+		return b, unexpected(b, 0, describe(codeNested))
+	}
+	return b[1:], nil
+}
+
+// DecodeEnd reports whether a nested tuple ends at the start of b; rest is what follows its end. If
+// it goes on, rest is b.
+func DecodeEnd(b []byte) (rest []byte, ended bool) {
+	if len(b) == 0 || b[0] != terminator || len(b) > 1 && b[1] == escape {
+		return b, false
+	}
+	return b[1:], true
+}
+
+// Decode decodes the element at the start of b, which shares no memory with b; rest is what follows
+// it. Errors wrap [ErrMalformed].
+func Decode(b []byte) (element any, rest []byte, err error) {
+	if len(b) == 0 {
+		return nil, b, unexpected(b, 0, "an element")
+	}
+	element, next, err := decodeElement(b, 0, 0)
+	return element, b[next:], err
+}
+
 // decodeElement decodes the element at b[at], which must exist. next is where the one
 // after it begins; depth is how deeply this one is nested.
 func decodeElement(b []byte, at, depth int) (element any, next int, err error) {

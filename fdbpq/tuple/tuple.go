@@ -162,6 +162,12 @@ func AppendInt(dst []byte, v int64) []byte {
 	return append(dst, raw[8-size:]...)
 }
 
+// AppendStart appends the start of a nested tuple. Append its elements next, and then AppendEnd.
+func AppendStart(dst []byte) []byte { return append(dst, codeNested) }
+
+// AppendEnd ends the nested tuple that AppendStart began.
+func AppendEnd(dst []byte) []byte { return append(dst, terminator) }
+
 // ErrOutside says that a key is not in the subspace.
 var ErrOutside = errors.New("tuple: key is outside of the subspace")
 

@@ -183,3 +183,45 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("%v allocations, want none", allocs)
 	}
 }
+
+// A nested tuple that is appended and decoded element by element is the one that Pack and Unpack
+// know.
+func TestNestedByElements(t *testing.T) {
+	packed := Tuple{int64(1), Tuple{[]byte("a\x00"), nil, int64(7)}, "b"}.Pack()
+	b := AppendBytes(AppendStart(AppendInt(nil, 1)), []byte("a\x00"))
+	b = AppendString(AppendEnd(AppendInt(append(b, codeNil, escape), 7)), "b")
+	if !bytes.Equal(b, packed) {
+		t.Fatalf("appended %x, want %x", b, packed)
+	}
+
+	_, rest, err := DecodeInt(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest, err = DecodeStart(rest); err != nil {
+		t.Fatal(err)
+	}
+	if _, rest, err = DecodeBytes(rest, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, ended := DecodeEnd(rest); ended {
+		t.Errorf("it ends at an element that is nil: %x", rest)
+	}
+	element, rest, err := Decode(rest[len("\x00\xff"):])
+	if element != int64(7) || err != nil {
+		t.Errorf("decoded %v, %v; want 7", element, err)
+	}
+	rest, ended := DecodeEnd(rest)
+	if !ended || !bytes.Equal(rest, AppendString(nil, "b")) {
+		t.Errorf("ended: %v, and %x follows", ended, rest)
+	}
+
+	for _, refused := range []string{"", "\x01a\x00"} {
+		if _, err := DecodeStart([]byte(refused)); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%q begins a nested tuple: %v", refused, err)
+		}
+	}
+	if _, _, err := Decode(nil); !errors.Is(err, ErrMalformed) {
+		t.Errorf("an element of nothing: %v", err)
+	}
+}

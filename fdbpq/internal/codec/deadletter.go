@@ -73,20 +73,23 @@ func (l *Layout) checkDeadLetter(name string) error {
 // DeadLetterSize is about the most bytes that a DeadLetter and its keys take.
 const DeadLetterSize = 4000
 
-// encode returns a DeadLetter as the ("m") keys have it.
-func (d *DeadLetter) encode() tuple.Tuple {
-	queue, reason, text := []byte(d.Queue), []byte(d.Reason), []byte(d.Error)
-	return tuple.Tuple{queue, reason, d.At.UnixMicro(), d.Deliveries, text}
+// append appends a DeadLetter as the ("m") keys have it.
+func (d *DeadLetter) append(b []byte) []byte {
+	b = tuple.AppendBytes(tuple.AppendStart(b), []byte(d.Queue))
+	b = tuple.AppendBytes(b, []byte(d.Reason))
+	b = appendInts(b, d.At.UnixMicro(), d.Deliveries)
+	return tuple.AppendEnd(tuple.AppendBytes(b, []byte(d.Error)))
 }
 
-// parseDeadLetter reads what encode wrote, and reports whether it could.
-func parseDeadLetter(from any) (*DeadLetter, bool) {
-	d, at := &DeadLetter{}, int64(0)
-	t, ok := from.(tuple.Tuple)
-	ok = ok && len(t) >= 5 && text(t[0], &d.Queue) && text(t[1], &d.Reason) &&
-		element(t[2], &at) && element(t[3], &d.Deliveries) && text(t[4], &d.Error)
-	d.At = time.UnixMicro(at).UTC()
-	return d, ok
+// parseDeadLetter reads what append wrote.
+func parseDeadLetter(from *decoder) *DeadLetter {
+	from.start()
+	d := &DeadLetter{Queue: string(from.bytes()), Reason: string(from.bytes()), At: from.time()}
+	d.Deliveries, d.Error = from.int(), string(from.bytes())
+	for !from.ended() {
+		from.skip()
+	}
+	return d
 }
 
 // DeadLetter says how an item came into a dead-letter queue.

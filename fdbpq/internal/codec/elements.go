@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -50,21 +51,6 @@ func element[T any](from any, to *T) bool {
 	return ok
 }
 
-// text stores an element of bytes in to, if it is one.
-func text(from any, to *string) bool {
-	value, ok := from.([]byte)
-	*to = string(value)
-	return ok
-}
-
-// duration stores an element of microseconds in to, if it is one.
-func duration(from any, to *time.Duration) bool {
-	var micros int64
-	ok := element(from, &micros)
-	*to = time.Duration(micros) * time.Microsecond
-	return ok
-}
-
 // appendInts appends elements of a tuple.
 func appendInts(b []byte, fields ...int64) []byte {
 	for _, field := range fields {
@@ -109,6 +95,46 @@ func (d *decoder) text() (v string) {
 	}
 	return v
 }
+
+// start enters a nested tuple.
+func (d *decoder) start() {
+	if d.err == nil {
+		d.rest, d.err = tuple.DecodeStart(d.rest)
+	}
+}
+
+// ended leaves a nested tuple if it has no more elements. With an error it has none.
+func (d *decoder) ended() (ended bool) {
+	if d.err == nil {
+		d.rest, ended = tuple.DecodeEnd(d.rest)
+	}
+	return ended || d.err != nil
+}
+
+// skip passes over an element.
+func (d *decoder) skip() {
+	if d.err == nil {
+		_, d.rest, d.err = tuple.Decode(d.rest)
+	}
+}
+
+// close leaves a nested tuple, which must have no more elements.
+func (d *decoder) close() {
+	if !d.ended() {
+		d.err = errMore
+	}
+}
+
+// encodedID reads what EncodeID has made.
+func (d *decoder) encodedID() ID {
+	place := decoder{rest: d.bytes()}
+	id := place.id()
+	d.err = cmp.Or(d.err, place.end())
+	return id
+}
+
+// duration reads microseconds.
+func (d *decoder) duration() time.Duration { return time.Duration(d.int()) * time.Microsecond }
 
 // time reads microseconds since 1970.
 func (d *decoder) time() time.Time { return time.UnixMicro(d.int()).UTC() }

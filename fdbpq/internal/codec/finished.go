@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"time"
@@ -139,9 +138,7 @@ func (l *Layout) ParseFinishedEntry(pair kv.KeyValue) (e FinishedEntry, err erro
 	full.Until = d.time()
 	full.At, full.Parts = before(e.Order, d.int()), int(d.int())
 	if d.more() {
-		place := decoder{rest: d.bytes()}
-		full.Place = place.id()
-		d.err = cmp.Or(d.err, place.end())
+		full.Place = d.encodedID()
 	}
 	if _, err = finish(&d, full, "entry of a finished job: value", pair.Value); err != nil {
 		return e, err

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +32,8 @@ func TestStoredFormsOfLeases(t *testing.T) {
 	}
 
 	headers := map[string][]string{"A": {"b", "c"}}
+	joiner := &Joiner{Queue: "q", ID: ID{Priority: 3, Count: 256}}
+	copy(joiner.ID.Random[:], strings.Repeat("a", RandomSize))
 	died := &DeadLetter{Queue: "jobs", Reason: "no", At: at, Deliveries: 2, Error: "late"}
 
 	for _, form := range []struct {
@@ -74,6 +77,12 @@ func TestStoredFormsOfLeases(t *testing.T) {
 			EncodeMeta(&Message{MsgID: "m", Unique: "k", Expires: at, DeadLetter: died}),
 			"4d" + "1501" + "05" + "026d73675f696400" + "016d00" + "02756e6971756500" + "016b00" +
 				"026578706972657300" + due + "026465616400" + dead + "00",
+		},
+		{
+			"joiner that is a member", EncodeMeta(&Message{Join: time.Second, Joiner: joiner}),
+			"3a" + "1501" + "05" + "026a6f696e657200" + "05" + "017100" +
+				"0115031601" + "00ff" + "01" + strings.Repeat("61", 20) + "00ff" + "00" + "00" +
+				"026a6f696e00" + "170f4240" + "00",
 		},
 	} {
 		wantBytes(t, form.what, form.got, form.want)

@@ -87,18 +87,18 @@ type Joiner struct {
 // joinerSize is about how many bytes a Joiner takes in the ("m") keys, without the queue.
 const joinerSize = 60
 
-func (j *Joiner) encode() tuple.Tuple { return tuple.Tuple{[]byte(j.Queue), EncodeID(&j.ID)} }
+// append appends a Joiner as the ("m") keys have it.
+func (j *Joiner) append(b []byte) []byte {
+	b = tuple.AppendBytes(tuple.AppendStart(b), []byte(j.Queue))
+	return tuple.AppendEnd(tuple.AppendBytes(b, EncodeID(&j.ID)))
+}
 
-// parseJoiner reads what encode wrote, and reports whether it could.
-func parseJoiner(from any) (*Joiner, bool) {
-	j, t := &Joiner{}, tuple.Tuple(nil)
-	if !element(from, &t) || len(t) != 2 || !text(t[0], &j.Queue) {
-		return nil, false
-	}
-	encoded, _ := t[1].([]byte)
-	id, err := ParseAlias(encoded)
-	j.ID = id
-	return j, err == nil
+// parseJoiner reads what append wrote.
+func parseJoiner(from *decoder) *Joiner {
+	from.start()
+	j := &Joiner{Queue: string(from.bytes()), ID: from.encodedID()}
+	from.close()
+	return j
 }
 
 // Joined is the layout of the joiner's queue.

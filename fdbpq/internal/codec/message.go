@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -72,89 +73,85 @@ const (
 	propJoin    = "join" // in microseconds
 )
 
-// properties returns the properties as they are stored.
-func (m *Message) properties() (list tuple.Tuple) {
+// appendProperties appends the properties as they are stored.
+func (m *Message) appendProperties(b []byte) []byte {
 	if m.MsgID != "" {
-		list = append(list, propMsgID, []byte(m.MsgID))
+		b = tuple.AppendBytes(tuple.AppendString(b, propMsgID), []byte(m.MsgID))
 	}
 
 	if m.Unique != "" {
-		list = append(list, propUnique, []byte(m.Unique))
+		b = tuple.AppendBytes(tuple.AppendString(b, propUnique), []byte(m.Unique))
 	}
 
 	if !m.Expires.IsZero() {
-		list = append(list, propExpires, m.Expires.UnixMicro())
+		b = appendTime(tuple.AppendString(b, propExpires), m.Expires)
 	}
 
 	if m.DeadLetter != nil {
-		list = append(list, propDead, m.DeadLetter.encode())
+		b = m.DeadLetter.append(tuple.AppendString(b, propDead))
 	}
 
 	if m.First != nil {
-		list = append(list, propFirst, EncodeID(m.First))
+		b = tuple.AppendBytes(tuple.AppendString(b, propFirst), EncodeID(m.First))
 	}
 
 	if m.Keep > 0 {
-		list = append(list, propKeep, m.Keep.Microseconds())
+		b = tuple.AppendInt(tuple.AppendString(b, propKeep), m.Keep.Microseconds())
 	}
 
 	if m.Joiner != nil {
-		list = append(list, propJoiner, m.Joiner.encode())
+		b = m.Joiner.append(tuple.AppendString(b, propJoiner))
 	}
 
 	if m.Join > 0 {
-		list = append(list, propJoin, m.Join.Microseconds())
+		b = tuple.AppendInt(tuple.AppendString(b, propJoin), m.Join.Microseconds())
 	}
-	return list
+	return b
 }
 
-// decodeProperties sets the properties, and reports whether it could read all of them.
-func (m *Message) decodeProperties(from any) bool {
-	list, ok := from.(tuple.Tuple)
-	for ; ok && len(list) > 1; list = list[2:] {
-		switch list[0] {
+// readProperties sets the properties. The error of the decoder says whether it could read all.
+func (m *Message) readProperties(d *decoder) {
+	for d.start(); !d.ended(); {
+		switch name := d.text(); name {
 		case propMsgID:
-			ok = text(list[1], &m.MsgID)
+			m.MsgID = string(d.bytes())
 		case propUnique:
-			ok = text(list[1], &m.Unique)
+			m.Unique = string(d.bytes())
 		case propExpires:
-			var micros int64
-			ok = element(list[1], &micros)
-			m.Expires = time.UnixMicro(micros).UTC()
+			m.Expires = d.time()
 		case propDead:
-			m.DeadLetter, ok = parseDeadLetter(list[1])
+			m.DeadLetter = parseDeadLetter(d)
 		case propFirst:
-			encoded, _ := list[1].([]byte)
-			first, err := ParseAlias(encoded)
-			m.First, ok = &first, err == nil
+			first := d.encodedID()
+			m.First = &first
 		case propKeep:
-			ok = duration(list[1], &m.Keep)
+			m.Keep = d.duration()
 		case propJoiner:
-			m.Joiner, ok = parseJoiner(list[1])
+			m.Joiner = parseJoiner(d)
 		case propJoin:
-			ok = duration(list[1], &m.Join)
+			m.Join = d.duration()
 		default:
-			return false
+			d.err = cmp.Or(d.err, fmt.Errorf("unknown property %.50q", name))
 		}
 	}
-
-	return ok && len(list) == 0
 }
 
 // EncodeMeta returns what the ("m") keys hold before the rest of the value.
 func EncodeMeta(m *Message) []byte {
-	head := tuple.Tuple{int64(metaVersion), m.properties()}
+	const room = 128 // for most properties and headers
+	head := tuple.AppendStart(tuple.AppendInt(make([]byte, 0, room), metaVersion))
+	head = tuple.AppendEnd(m.appendProperties(head))
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		header := tuple.Tuple{[]byte(name)} // not a string, which would have to be UTF-8
+		// Not a string, which would have to be UTF-8.
+		head = tuple.AppendBytes(tuple.AppendStart(head), []byte(name))
 		for _, value := range m.Headers[name] {
-			header = append(header, []byte(value))
+			head = tuple.AppendBytes(head, []byte(value))
 		}
-		head = append(head, header)
+		head = tuple.AppendEnd(head)
 	}
 
-	packed := head.Pack()
-	blob := make([]byte, 0, binary.MaxVarintLen32+len(packed))
-	return append(binary.AppendUvarint(blob, uint64(len(packed))), packed...)
+	blob := make([]byte, 0, binary.MaxVarintLen32+len(head))
+	return append(binary.AppendUvarint(blob, uint64(len(head))), head...)
 }
 
 // DecodeMeta reads ("m") keys. It returns the message without its value, and the rest of the value.
@@ -180,28 +177,25 @@ func decodeMeta(blob []byte) (m Message, rest []byte, err error) {
 		return m, nil, fmt.Errorf("%w: length of headers", ErrCorrupt)
 	}
 
-	head, err := tuple.Unpack(blob[used : used+int(n)])
-	if err != nil {
-		return m, nil, fmt.Errorf("%w: headers: %w", ErrCorrupt, err)
+	d := decoder{rest: blob[used : used+int(n)]}
+	if version := d.int(); d.err == nil && version != metaVersion {
+		d.err = fmt.Errorf("version %d, not %d", version, metaVersion)
 	}
-
-	if len(head) < 2 || head[0] != int64(metaVersion) || !m.decodeProperties(head[1]) {
-		return m, nil, fmt.Errorf("%w: headers: not of version %d, or bad properties: %.200x",
-			ErrCorrupt, metaVersion, blob[used:used+int(n)])
-	}
-
-	for _, element := range head[2:] {
-		var texts []string // the name of the header, then its values
-		if !listElement(element, &texts, text) || len(texts) == 0 {
-			return m, nil, fmt.Errorf("%w: header %v", ErrCorrupt, element)
+	m.readProperties(&d)
+	for d.more() {
+		d.start()
+		name, values := string(d.bytes()), []string{}
+		for !d.ended() {
+			values = append(values, string(d.bytes()))
 		}
-
 		if m.Headers == nil {
-			m.Headers = make(map[string][]string, len(head)-2)
+			m.Headers = map[string][]string{}
 		}
-		m.Headers[texts[0]] = texts[1:]
+		m.Headers[name] = values
 	}
-
+	if m, err = finish(&d, m, "headers", blob[used:used+int(n)]); err != nil {
+		return m, nil, err
+	}
 	return m, blob[used+int(n):], nil
 }
 

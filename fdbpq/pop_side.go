@@ -241,11 +241,12 @@ func (q *queuePops) leaseItem(
 		holder = before.holder
 	}
 	h.SetHolder(holder, q.now)
-	if q.limits.set.Trail > 0 {
+	keeps := codec.Keeps(&h.ID) || q.limits.set.Keep > 0
+	if keeps || q.limits.set.Trail > 0 {
 		h.Since = q.now
 	}
-	if codec.Keeps(&h.ID) || q.limits.set.Keep > 0 {
-		h.Since, h.Message = q.now, &s.Item.Message
+	if keeps || codec.Linked(&h.ID) { // so that the end need not read it
+		h.Message = &s.Item.Message
 	}
 
 	q.ledger.Detach(s.Pair.Key, &h.ID)

@@ -33,7 +33,8 @@ func (q *queueSettlements) readInParts(
 // beginRead starts to read the item that a token names, and what else the operation depends on.
 func (q *queueSettlements) beginRead(s *settlement) {
 	s.read = q.lookUp(s)
-	if codec.Linked(&s.Token.ID) && s.Kind != OpExtend && !q.keepsJob(s) {
+	message, _ := s.read.Known()
+	if codec.Linked(&s.Token.ID) && s.Kind != OpExtend && !q.keepsJob(s) && message == nil {
 		q.ledger.BeginDelete(&s.Token.ID)
 	}
 	if s.Kind == OpTerm || s.Kind == OpAck || s.Kind == OpNak && !s.Uncounted {

@@ -167,12 +167,12 @@ func (c *cachedQueue) knowLeased(l *codec.Layout, h *codec.Record) {
 	}
 
 	// A later acknowledgement needs everything but the value, which may be large, and of a job that
-	// it will keep a small message as well.
+	// it will keep, or that is a member of a join, a small message as well.
 	known := *h
 	known.Due = codec.Micros(h.Due) // as it is stored
 	known.Dropped = len(codec.DecodeValue(l.Format, h.Value))
 	known.Value, known.Message = nil, nil
-	if m := h.Message; m != nil && !h.Since.IsZero() && m.Size() <= maxCachedMessage {
+	if m := h.Message; m != nil && m.Size() <= maxCachedMessage {
 		own := *m // others may change what they got
 		own.Value, own.Headers = slices.Clone(m.Value), maps.Clone(m.Headers)
 		known.Message = &own

@@ -6,7 +6,7 @@ import "github.com/pqbridge/pqbridge/fdbpq/kv/recent"
 type counter struct {
 	value  uint64 // stored as 8 bytes, little-endian
 	exists bool
-	known  bool // false if something other than Add wrote the key
+	known  bool // false if it has to be read
 }
 
 // counterCache has the newest values of recently incremented keys, so that the next Add needs no
@@ -58,11 +58,7 @@ func (c *counterCache) set(key []byte, value counter) {
 }
 
 // noteWrite notes that something other than Add wrote a key.
-func (c *counterCache) noteWrite(key []byte) {
-	if _, known := c.get(key); known {
-		c.set(key, counter{})
-	}
-}
+func (c *counterCache) noteWrite(key []byte) { c.recent.Delete(key) }
 
 // end ends the transaction. If it was not committed, nothing has changed.
 func (c *counterCache) end(committed bool) {

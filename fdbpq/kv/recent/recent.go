@@ -48,6 +48,15 @@ func (m *Map[V]) Set(key string, value V) {
 	m.size += m.sizeOf(key, value)
 }
 
+// Delete forgets a key.
+func (m *Map[V]) Delete(key []byte) {
+	if old, ok := m.newer[string(key)]; ok {
+		m.size -= m.sizeOf(string(key), old)
+		delete(m.newer, string(key))
+	}
+	delete(m.older, string(key))
+}
+
 // Grow says that a value takes n bytes more than when Get or Set was called. No Age may have been
 // called since.
 func (m *Map[V]) Grow(n int) { m.size += n }

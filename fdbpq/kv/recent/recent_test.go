@@ -56,3 +56,22 @@ func TestMapOfALargeValue(t *testing.T) {
 		t.Error("600 of 1,000 bytes are one value")
 	}
 }
+
+// A deleted value is forgotten, whichever generation it is in, and takes no room.
+func TestMapDelete(t *testing.T) {
+	m := recent.NewMap(1000, func(_ string, size int) int { return size })
+	m.Set("older", 600)
+	m.Age()
+	m.Set("newer", 100)
+
+	for _, key := range []string{"older", "newer", "missing"} {
+		m.Delete([]byte(key))
+		if _, ok := m.Get([]byte(key)); ok {
+			t.Errorf("%s is there", key)
+		}
+	}
+
+	if m.Size() != 0 {
+		t.Errorf("%d bytes are left", m.Size())
+	}
+}

@@ -286,6 +286,25 @@ func TestPurgeInTheBatchOfAJoin(t *testing.T) {
 	})
 }
 
+// A purge in the batch that ends some of the members ends the others.
+func TestPurgeInTheBatchOfAnEnd(t *testing.T) {
+	onStores(t, func(f *fixture) {
+		a := f.newFan(1)
+		other := f.queue("other")
+		f.configure(other, func(s *fdbpq.Settings) { s.Next = []string{"jobs"} })
+		part := memberOf(a.q, a.joiner, opPush(other, 1, "part"))
+		wantErrors(f.T, a.apply(part, part, part))
+		a.done(op(opPopMin, a.q))
+		token := a.leaseSome(other, 1, time.Hour)[0]
+
+		wantErrors(f.T, a.apply(fdbpq.Op{Kind: fdbpq.OpAck, Queue: other, Token: token},
+			fdbpq.Op{Kind: fdbpq.OpPurge, Queue: other}))
+
+		a.fires("done=1 dead=0 gone=3 open=0")
+		f.check()
+	})
+}
+
 // A joiner whose time is over runs, and says how many members are open. They end as others do.
 func TestJoinerWhoseTimeIsOver(t *testing.T) {
 	onStores(t, func(f *fixture) {

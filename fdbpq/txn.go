@@ -39,6 +39,9 @@ type txn struct {
 	returned state.ReadBudget
 	changed  state.ReadBudget // for the records that changes return
 	outgoing due.Outgoing
+
+	joiner   *Joiner // what joinerAt has returned last
+	joinerOf int     // its index
 }
 
 // searchBounds bounds walks that pass over items of groups that are at a limit, and searches. A
@@ -65,9 +68,19 @@ func (t *txn) messageOf(i int, settings *Settings) Message {
 	m := op.Message
 	m.Expires = op.expires(t.now, settings)
 	if joiner := i - op.MemberOf; joiner < i && joiner >= 0 { // its id is not known at first
-		m.Joiner = &Joiner{Queue: op.Queue.Layout().Name(), ID: t.results[joiner].Item.ID}
+		m.Joiner = t.joinerAt(joiner)
 	}
 	return m
+}
+
+// joinerAt is the joiner that the push at an index adds. All members that follow each other share
+// it.
+func (t *txn) joinerAt(i int) *Joiner {
+	id := &t.results[i].Item.ID
+	if t.joiner == nil || t.joinerOf != i || t.joiner.ID != *id {
+		t.joiner, t.joinerOf = &Joiner{Queue: t.ops[i].Queue.Layout().Name(), ID: *id}, i
+	}
+	return t.joiner
 }
 
 // queueTxn is one queue of a transaction as all families of operations see it.

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"encoding/binary"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -11,8 +12,21 @@ import (
 // Joins is what one transaction changes of joins: see codec.KindJoin. The zero value is ready to
 // use.
 type Joins struct {
-	joins map[string]*join // by JoinKey
-	rows  map[string]int64 // what to add to the counters of members in their queues, by MembersKey
+	joins   map[string]*join // by JoinKey
+	members map[membersOf]*members
+}
+
+// membersOf names the members of a joiner in one queue.
+type membersOf struct {
+	prefix string // of the queue
+	joiner codec.Joiner
+}
+
+// members is the members of a joiner in one queue as one transaction sees them.
+type members struct {
+	*join
+	in    *codec.Layout // the queue
+	delta int64         // what to add to their counter
 }
 
 // join is a joiner as one transaction sees it.
@@ -27,14 +41,14 @@ type join struct {
 
 // of returns the join of a joiner.
 func (j *Joins) of(l *codec.Layout, joiner *codec.ID) *join {
-	key := string(l.JoinKey(joiner))
-	one := j.joins[key]
+	key := l.JoinKey(joiner)
+	one := j.joins[string(key)]
 	if one == nil {
 		if j.joins == nil {
-			j.joins, j.rows = map[string]*join{}, map[string]int64{}
+			j.joins, j.members = map[string]*join{}, map[membersOf]*members{}
 		}
 		one = &join{l: l, id: *joiner}
-		j.joins[key] = one
+		j.joins[string(key)] = one
 	}
 	return one
 }
@@ -67,9 +81,15 @@ func (g *Ledger) Waits(joiner *codec.Joiner) (bool, error) {
 	return g.joined(joiner).waits()
 }
 
-// joined is the join of a joiner that a member of this queue names.
-func (g *Ledger) joined(joiner *codec.Joiner) *join {
-	return g.joins().of(g.L.Joined(joiner), &joiner.ID)
+// joined is the members in this queue of the joiner that one of them names.
+func (g *Ledger) joined(joiner *codec.Joiner) *members {
+	j, of := g.joins(), membersOf{g.L.Prefix, *joiner}
+	some := j.members[of]
+	if some == nil { // the keys of a joiner are made once, not for each member
+		some = &members{join: j.of(g.L.Joined(joiner), &joiner.ID), in: g.L}
+		j.members[of] = some
+	}
+	return some
 }
 
 // joins is the Joins of the transaction. Without them the ledger has its own.
@@ -101,8 +121,9 @@ func (g *Ledger) noteMember(joiner *codec.Joiner, change codec.MemberEnd) {
 	if g.L.List == nil { // this program does not know the Keyspace
 		return
 	}
-	g.joined(joiner).add(change, 1)
-	g.Joins.rows[string(g.L.MembersKey(joiner))] += change[codec.JoinOpen]
+	some := g.joined(joiner)
+	some.add(change, 1)
+	some.delta += change[codec.JoinOpen]
 }
 
 // add adds a change so many times.
@@ -204,7 +225,12 @@ type Mark struct {
 // Flush writes what has changed. serial says that no other transaction runs at the same time. The
 // error is one of the store.
 func (j *Joins) Flush(tx kv.Transaction, now time.Time, serial bool) (marks []Mark, err error) {
-	j.flushRows(tx)
+	for of, some := range j.members {
+		key := some.in.MembersKey(&of.joiner)
+		if !some.setNew(tx, key, some.delta) {
+			addToCounter(tx, key, some.delta)
+		}
+	}
 	open := make(map[*join]kv.Future[[]byte], len(j.joins))
 	for _, one := range j.joins {
 		if one.counts != (codec.JoinCounts{}) || one.opened {
@@ -230,8 +256,9 @@ func (j *Joins) Flush(tx kv.Transaction, now time.Time, serial bool) (marks []Ma
 		}
 
 		for n, delta := range one.counts {
-			if delta != 0 {
-				tx.Add(one.l.JoinCounterKey(&one.id, n), delta)
+			key := one.l.JoinCounterKey(&one.id, n)
+			if delta != 0 && !one.setNew(tx, key, delta) {
+				tx.Add(key, delta)
 			}
 		}
 		if at := one.look(n, now, serial); !at.IsZero() {
@@ -240,7 +267,17 @@ func (j *Joins) Flush(tx kv.Transaction, now time.Time, serial bool) (marks []Ma
 		}
 	}
 	clear(j.joins)
+	clear(j.members)
 	return marks, nil
+}
+
+// setNew sets a counter if this transaction has opened the joiner, and reports whether it has:
+// nobody else can have added to the counter. The embedded store has to read before it adds.
+func (j *join) setNew(tx kv.Transaction, key []byte, n int64) bool {
+	if j.opened && n != 0 {
+		tx.Set(key, binary.LittleEndian.AppendUint64(nil, uint64(n)))
+	}
+	return j.opened
 }
 
 // look returns when the joiner has to be looked at, because of what the transaction has changed;
@@ -256,22 +293,12 @@ func (j *join) look(open int64, now time.Time, serial bool) time.Time {
 	return codec.Micros(now.Truncate(time.Second).Add(time.Second))
 }
 
-// flushRows writes the counters of members in their queues.
-func (j *Joins) flushRows(tx kv.Transaction) {
-	for key, delta := range j.rows {
-		addToCounter(tx, []byte(key), delta)
-	}
-	clear(j.rows)
-}
-
 // purgedJoins is about the most bytes that a purge takes in a transaction to end members.
 const purgedJoins = 5_000_000
 
 // endMembers ends all members among the items of a queue, which are removed, and the joiners among
 // them. The error is ErrJoins if there are too many joins, or one of the store.
 func (g *Ledger) endMembers() error {
-	j := g.joins()
-	j.flushRows(g.Tx)
 	pairs, err := g.Tx.GetRange(g.L.MembersRange(), kv.RangeOptions{Limit: MostGroupRows}).Get()
 	if err != nil {
 		return err
@@ -284,11 +311,18 @@ func (g *Ledger) endMembers() error {
 		return codec.ErrManyJoins
 	}
 
+	j := g.joins()
 	for _, pair := range pairs {
 		joiner, err := g.L.ParseMembersKey(pair.Key)
 		n, numberErr := ParseLength(pair.Value)
 		if err == nil && numberErr == nil {
 			g.joined(&joiner).add(codec.MemberGone, n)
+		}
+	}
+	for of, some := range j.members { // what the transaction itself has changed is not there yet
+		if of.prefix == g.L.Prefix {
+			some.add(codec.MemberGone, some.delta)
+			some.delta = 0
 		}
 	}
 	for _, one := range j.joins {

@@ -76,14 +76,14 @@ func Cut(text string, n int) string {
 
 // Clean returns a reason as an Attempt has it: without control characters, and cut.
 func Clean(reason string) string {
-	return Cut(settings.CleanText(reason, MaxReason+1), MaxReason)
+	return Cut(settings.CleanText(reason, MaxReason+utf8.UTFMax), MaxReason)
 }
 
 // Parse reads the values of Header. It passes over what it cannot read.
 func Parse(values []string) (all []Attempt) {
 	for _, value := range values {
 		var a Attempt
-		if strictjson.UnmarshalReply([]byte(value), &a) == nil {
+		if err := strictjson.UnmarshalReply([]byte(value), &a); err == nil && a.Number > 0 {
 			all = append(all, a)
 		}
 	}

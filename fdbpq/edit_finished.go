@@ -51,9 +51,7 @@ func (q *queueEdits) redriveFinished(i int, f *state.FinishedRead) error {
 		return state.ErrNoRoom
 	}
 
-	if most := q.ledger.Trail(); most > 0 {
-		record.SetHeader(trail.Header, trail.Values(record.Attempts(), int(most)))
-	}
+	record.SetTrail(record.Attempts(), q.ledger.Trail())
 	back, err := q.pushAgain(op, q.l, record.ID.Priority, &record.Message, f.Job, nil)
 	if err != nil {
 		return err

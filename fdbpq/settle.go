@@ -196,6 +196,8 @@ func (q *queueSettlements) extend(s *settlement) {
 		h.SetProgress(progress)
 	}
 
+	q.ledger.ForgetAttempt(h) // it goes on
+
 	// If the lease had run out, this grants a new one, so transactions that check how many items of
 	// the group are leased must conflict with it.
 	if hash := codec.GroupIn(&h.ID); h.State != Leased && hash > codec.NoGroup {

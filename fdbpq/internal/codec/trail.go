@@ -88,13 +88,19 @@ func (m *Message) Trail() (past []trail.Attempt, life int64) {
 	return past, life + 1
 }
 
-// EndLife adds the attempts of this life, at most so many with those before. There is none where
-// that would make the message too large.
+// EndLife adds the attempts of this life, at most so many with those before.
 func (m *Message) EndLife(attempts []trail.Attempt, most int64) {
-	if len(attempts) == 0 || most == 0 || m.Size() > MaxMessageSize-trail.MaxBytes {
-		return
+	if len(attempts) > 0 {
+		m.SetTrail(m.Attempts(attempts), most)
 	}
-	m.SetHeader(trail.Header, trail.Values(m.Attempts(attempts), int(most)))
+}
+
+// SetTrail makes the message carry attempts, at most so many. Where that would make it too large,
+// it stays as it is.
+func (m *Message) SetTrail(all []trail.Attempt, most int64) {
+	if most > 0 && m.Size() <= MaxMessageSize-trail.MaxBytes {
+		m.SetHeader(trail.Header, trail.Values(all, int(most)))
+	}
 }
 
 // Attempts returns the attempts of the message's earlier lives, and those of this one.

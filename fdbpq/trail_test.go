@@ -432,7 +432,8 @@ func TestMovedAttempts(t *testing.T) {
 			last := nakFor("d")
 			last.Delay = delay
 			f.end(f.lease(), last)
-			want := "1.1 nak after 2s by me: a; 1.3 nak after 2s by me: c; 1.4 nak after 0s by me: d"
+			want := "1.1 nak after 2s by me: a; 1.3 nak after 2s by me: c; " +
+				"1.4 nak after 0s by me: d"
 			f.wantTrail(job, want)
 
 			place := f.done(named(fdbpq.OpMove, f.q, job)).Item.ID
@@ -469,7 +470,9 @@ func TestNoAttemptIsLeft(t *testing.T) {
 		gone   bool // the others as well
 	}{
 		{name: "acknowledged", leaves: leaseAnd(ack)},
-		{name: "acknowledged late", leaves: func(f *trailed, _ fdbpq.ID) { f.end(f.runOut(), ack) }},
+		{name: "acknowledged late", leaves: func(f *trailed, _ fdbpq.ID) {
+			f.end(f.runOut(), ack)
+		}},
 		{name: "popped", leaves: func(f *trailed, _ fdbpq.ID) { f.done(op(opPopMin, f.q)) }},
 		{name: "removed", leaves: edit(fdbpq.OpRemove)},
 		{name: "removed while it was leased", leaves: func(f *trailed, id fdbpq.ID) {
@@ -497,15 +500,17 @@ func TestNoAttemptIsLeft(t *testing.T) {
 			f.done(opPush(f.q, 0, "new"))
 		}},
 		{name: "expired", ttl: time.Hour, leaves: sweepLater},
-		{name: "expired while it was delayed", ttl: time.Hour, leaves: func(f *trailed, id fdbpq.ID) {
-			f.end(f.lease(), delay)
-			sweepLater(f, id)
-		}},
-		{name: "expired while it was leased", ttl: time.Hour, leaves: func(f *trailed, id fdbpq.ID) {
-			f.clock.advance(time.Hour - 10*time.Second)
-			f.lease()
-			sweepLater(f, id)
-		}},
+		{name: "expired while it was delayed", ttl: time.Hour,
+			leaves: func(f *trailed, id fdbpq.ID) {
+				f.end(f.lease(), delay)
+				sweepLater(f, id)
+			}},
+		{name: "expired while it was leased", ttl: time.Hour,
+			leaves: func(f *trailed, id fdbpq.ID) {
+				f.clock.advance(time.Hour - 10*time.Second)
+				f.lease()
+				sweepLater(f, id)
+			}},
 		{name: "expired before it was given back", ttl: time.Hour,
 			leaves: func(f *trailed, _ fdbpq.ID) {
 				f.clock.advance(time.Hour - 10*time.Second)
@@ -513,17 +518,18 @@ func TestNoAttemptIsLeft(t *testing.T) {
 				f.clock.advance(20 * time.Second)
 				f.end(token, nakFor("late"))
 			}},
-		{name: "expired, and found by a pop", ttl: time.Hour, leaves: func(f *trailed, id fdbpq.ID) {
-			l := f.q.Layout()
-			expires := f.done(named(fdbpq.OpGet, f.q, id)).Item.Expires
-			f.clock.advance(time.Hour)
-			write(f.fixture, func(tx kv.Transaction) { // then only the pop knows
-				tx.Clear(l.DueKey(expires, l.ExpiryKey(&id)))
-			})
-			wantEqual(f.T, "popped", string(f.done(op(opPopMin, f.q)).Item.Value), "stays")
-			f.one("stays")
-			f.fail("new")
-		}},
+		{name: "expired, and found by a pop", ttl: time.Hour,
+			leaves: func(f *trailed, id fdbpq.ID) {
+				l := f.q.Layout()
+				expires := f.done(named(fdbpq.OpGet, f.q, id)).Item.Expires
+				f.clock.advance(time.Hour)
+				write(f.fixture, func(tx kv.Transaction) { // then only the pop knows
+					tx.Clear(l.DueKey(expires, l.ExpiryKey(&id)))
+				})
+				wantEqual(f.T, "popped", string(f.done(op(opPopMin, f.q)).Item.Value), "stays")
+				f.one("stays")
+				f.fail("new")
+			}},
 		{name: "purged", gone: true, leaves: func(f *trailed, _ fdbpq.ID) {
 			f.done(fdbpq.Op{Kind: fdbpq.OpPurge, Queue: f.q})
 		}},

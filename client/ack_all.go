@@ -123,6 +123,7 @@ func (c *Client) fittingAcks(n int, delivery func(int) *Delivery) int {
 		rest      = 1024 // bytes of a request beside what follows
 		eachToken = 84   // the most bytes of a token
 		eachFrame = 160  // of a result, beside its value and type
+		eachNext  = 96   // of the token in what is pushed
 	)
 	room := int(min(c.maxPayload(), maxBatchBytes)) - rest
 
@@ -131,7 +132,7 @@ func (c *Client) fittingAcks(n int, delivery func(int) *Delivery) int {
 	for i := range n {
 		r := &delivery(i).result
 		pushes += len(r.next)
-		room -= eachToken + r.size
+		room -= eachToken + r.size + len(r.next)*eachNext
 		if r.given {
 			room -= eachFrame + len(r.contentType) + len(r.value)
 		}

@@ -55,18 +55,27 @@ func (r *result) push(queue string, priority int64, m Message, options []PushOpt
 }
 
 // appendSuccessors appends the frames of what the acknowledgement pushes, of which the first has a
-// number in the request.
-func (r *result) appendSuccessors(data []byte, first int) []byte {
+// number in the request. parent is the token of the job's lease, "" for that of the subject.
+//
+// Bridges from before the setting trail refuse the parent, and nothing is done. As for any result
+// that is refused, each job is then acknowledged on its own: there none has to be named.
+func (r *result) appendSuccessors(data []byte, first int, parent string) []byte {
 	for _, next := range r.next {
 		if next.member {
-			lines := next.Headers[:len(next.Headers)-2] // without the empty line
-			number := strconv.Itoa(first + next.joiner)
-			lines = subjects.AppendHeaderLine(slices.Clone(lines), subjects.HeaderJoiner, number)
-			next.Headers = append(lines, "\r\n"...)
+			next.add(subjects.HeaderJoiner, strconv.Itoa(first+next.joiner))
+		}
+		if parent != "" {
+			next.add(subjects.HeaderToken, parent)
 		}
 		data = subjects.AppendFrame(data, next.Frame)
 	}
 	return data
+}
+
+// add adds a header to a copy of the headers.
+func (s *successor) add(name, value string) {
+	lines := slices.Clone(s.Headers[:len(s.Headers)-2]) // without the empty line
+	s.Headers = append(subjects.AppendHeaderLine(lines, name, value), "\r\n"...)
 }
 
 func (r *result) headers() nats.Header {

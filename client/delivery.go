@@ -256,9 +256,10 @@ func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
 	}
 
 	var data []byte
-	frames := d.appendFrames(&data, 0)
+	frames := d.appendFrames(&data, 0, "")
 	for _, other := range others {
-		frames += other.appendFrames(&data, frames)
+		parent, _ := other.token()
+		frames += other.appendFrames(&data, frames, parent)
 	}
 	if frames > 0 {
 		m.Data = data
@@ -271,9 +272,9 @@ func ackMessage(a subjects.Ack, d *Delivery, others []*Delivery) *nats.Msg {
 }
 
 // appendFrames appends what the job pushes, and its result, if it has one, to data, behind so many
-// frames. It returns how many it has appended.
-func (d *Delivery) appendFrames(data *[]byte, behind int) int {
-	*data = d.result.appendSuccessors(*data, behind)
+// frames. It returns how many it has appended. The parent is as for appendSuccessors.
+func (d *Delivery) appendFrames(data *[]byte, behind int, parent string) int {
+	*data = d.result.appendSuccessors(*data, behind, parent)
 	if !d.result.given {
 		return len(d.result.next)
 	}

@@ -35,9 +35,8 @@ func receivedIn(m *nats.Msg) *received {
 func (r *received) header(name, value string) {
 	if subjects.OfItem(name) {
 		r.message.Headers[name] = append(r.message.Headers[name], value)
-	} else {
-		_ = r.headers.Set(name, value)
 	}
+	_ = r.headers.Set(name, value)
 }
 
 // item returns the item, which belongs to the caller.

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // Peek returns the item that Pop would remove, and leaves it in the queue.
@@ -68,8 +69,12 @@ func (q *Queue) get(ctx context.Context, o subjects.ItemOptions) (*Item, State, 
 	if err != nil {
 		return nil, "", err
 	}
-	state := State(reply.Header.Get(subjects.HeaderState))
-	return receivedIn(reply).item(), state, nil
+
+	item, state := receivedIn(reply).item(), State(reply.Header.Get(subjects.HeaderState))
+	item.Attempts = trail.Parse(reply.Header[subjects.HeaderTrail])
+	next := reply.Header[subjects.HeaderNext]
+	item.Successors, item.MoreSuccessors = trail.ParseSuccessors(next)
+	return item, state, nil
 }
 
 // Remove removes an item in any state by its id. If a worker has leased it, its acknowledgements

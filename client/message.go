@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // Message is what a producer pushes. It must not change until the call returns.
@@ -87,9 +88,22 @@ func (m Message) With(options ...PushOption) Message {
 	return m
 }
 
+// JobRef names a job, and the queue that it was pushed to.
+type JobRef = trail.Job
+
+// Attempt is a delivery of a job that has ended, and counts: see the setting Trail.
+type Attempt = trail.Attempt
+
 // Item is a message from a queue, and what the bridge says about it. It belongs to the caller. All
 // but Value and Headers is zero if the message left no room for it in the reply.
 type Item struct {
 	subjects.ItemInfo
 	Message
+
+	// Attempts are the attempts of the job that have ended, oldest first, as far as the setting
+	// Trail keeps them, Successors the first 64 jobs that one which is done has pushed, and
+	// MoreSuccessors how many more there were. Only Get returns them.
+	Attempts       []Attempt
+	Successors     []JobRef
+	MoreSuccessors int
 }

@@ -54,12 +54,21 @@ func (e *JobFailed) Error() string {
 	return text
 }
 
-// ResultOption changes a Result: [Wait].
+// ResultOption changes a Result: [Wait] and [Follow].
 type ResultOption func(*resultQuery)
 
 // Wait makes Result wait until the job is Done or Dead, but no longer than d. Then Result returns
 // the state that the job has. 0, the default, means not to wait.
 func Wait(d time.Duration) ResultOption { return func(q *resultQuery) { q.wait = d } }
+
+// Follow makes Result go on from a job that is Done to the one that it has pushed, up to the last
+// of a chain: one that has pushed nothing, or is not done. Result returns what that one has
+// returned or, if it is not done, its state. A [Wait] is for all of them together.
+//
+// Each queue of the chain needs the settings Keep and Trail: where Trail is 0, nobody knows what a
+// job has pushed, and the chain ends there. If a job of the chain is not kept, or gone, the error
+// is [ErrNotFound]; if it has pushed several, or is the 64th and has pushed one, [ErrChain].
+func Follow() ResultOption { return func(q *resultQuery) { q.follow = true } }
 
 // Result says what has become of a job, by the ID in the [PushAck] of its push. The ID stays the
 // same when the job moves, becomes a dead letter or is sent back. A job that is Done is found for
@@ -87,9 +96,13 @@ func (q *Queue) ResultByMsgID(
 type resultQuery struct {
 	id, msgID string // one of them
 	wait      time.Duration
+	follow    bool
 }
 
 const (
+	// maxLinks is how many jobs Follow follows.
+	maxLinks = 64
+
 	// resultWait is how long one request waits for a result.
 	resultWait = 30 * time.Second
 
@@ -108,13 +121,35 @@ func (q *Queue) result(
 		return JobResult{}, err
 	}
 
-	var p pause
-	for end := time.Now().Add(query.wait); ; {
+	end := time.Now().Add(query.wait)
+	r, next, err := q.awaitResult(ctx, query, end)
+	for link := 2; next.ID != "" && err == nil; link++ {
+		if link > maxLinks {
+			return JobResult{}, fmt.Errorf("%w: it has more than %d jobs", ErrChain, maxLinks)
+		}
+		q, query.id, query.msgID = &Queue{q.client, q.kind, next.Queue}, next.ID, ""
+		if r, next, err = q.awaitResult(ctx, query, end); err != nil {
+			err = fmt.Errorf("job %d of the chain, %s in queue %s: %w", link, query.id, q.name, err)
+		}
+	}
+	return r, err
+}
+
+// awaitResult returns the result of a job, waits for it until that time and, to follow a chain,
+// returns the job that it has pushed, zero for none.
+func (q *Queue) awaitResult(
+	ctx context.Context, query resultQuery, end time.Time,
+) (r JobResult, next JobRef, err error) {
+	for p := (pause{}); ; {
 		left := time.Until(end)
-		r, err := q.askResult(ctx, query, min(left, resultWait))
+		r, err = q.askResult(ctx, query, min(left, resultWait))
+		if err == nil && query.follow && r.State == Done {
+			next, err = q.pushedBy(ctx, r.ID)
+		}
+
 		switch {
 		case err == nil && (left <= resultWait || r.State == Done || r.State == Dead):
-			return r, nil
+			return r, next, nil
 		case err == nil:
 			p = pause{}
 			query.id, query.msgID = r.ID, "" // a message id is forgotten earlier
@@ -122,9 +157,24 @@ func (q *Queue) result(
 			(isPassing(err) || isAny(err, context.DeadlineExceeded, errInterrupted)):
 			p.wait(ctx) // the answer may come later
 		default:
-			return JobResult{}, err
+			return JobResult{}, JobRef{}, err
 		}
 	}
+}
+
+// pushedBy returns the job that one which is done has pushed, zero for none.
+func (q *Queue) pushedBy(ctx context.Context, id string) (JobRef, error) {
+	item, state, err := q.Get(ctx, id)
+	if err != nil {
+		return JobRef{}, err
+	}
+
+	n := len(item.Successors) + item.MoreSuccessors
+	if n > 1 || state != Done {
+		text := "%w: job %s in queue %s is %s and has pushed %d"
+		return JobRef{}, fmt.Errorf(text, ErrChain, id, q.name, state, n)
+	}
+	return append(item.Successors, JobRef{})[0], nil
 }
 
 // askResult makes one request, which waits for the result.

@@ -260,6 +260,15 @@ func (p *ItemsPage) Encode() []byte {
 // Encode returns the JSON of an item, for [EncodeItemsPage].
 func (i *StoredItem) Encode() []byte { return strictjson.Marshal(i) }
 
+// Parent returns the job whose acknowledgement has pushed the item, nil if that is not known.
+func (i *StoredItem) Parent() *trail.Job {
+	var h ItemHeaders
+	for _, value := range i.Headers[HeaderParent] {
+		_ = h.Set(HeaderParent, value)
+	}
+	return h.Parent
+}
+
 // ItemsPageSize is the most bytes of the JSON of a page without its items and the commas between
 // them.
 const ItemsPageSize = 256

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // TimeLayout is the layout of times in replies: RFC 3339 in UTC, with microseconds.
@@ -167,6 +168,8 @@ type ItemInfo struct {
 	Joiner *Joiner
 	// Joined is what became of the members of a joiner that has waited, nil for any other item.
 	Joined *Joined
+	// Parent is the job whose acknowledgement has pushed the item, nil if that is not known.
+	Parent *trail.Job
 	// DeadLetter is nil for an item that is not in a dead-letter queue.
 	DeadLetter *DeadLetter
 
@@ -244,6 +247,10 @@ func (h *ItemHeaders) Set(name, value string) (err error) {
 	case HeaderJoined:
 		if value != "" {
 			h.Joined, err = parseJoined(value)
+		}
+	case HeaderParent:
+		if job, ok := trail.ParseJob(value); ok {
+			h.Parent = &job
 		}
 	case HeaderDeliveries:
 		h.Lease.Deliveries, err = parseCount(name, value)

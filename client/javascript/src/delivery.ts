@@ -167,9 +167,15 @@ export interface Done {
   successors: Frame[];
 }
 
-/** Returns the acknowledgement of leases, the first in its subject, with what goes with them. */
+/**
+ * Returns the acknowledgement of leases, the first in its subject, with what goes with them. What the others push names
+ * their leases, as its parents. Bridges from before the setting `trail` refuse that, and nothing is done. As for any
+ * result that is refused, each job is then acknowledged on its own: there none has to be named.
+ */
 export function ackRequest(payload: string, all: Done[]): AckRequest {
-  const frames = all.flatMap((done) => done.successors);
+  const frames = all.flatMap(({ delivery, successors }, n) =>
+    n === 0 ? successors : successors.map((frame) => ({ ...frame, parent: tokenOf(delivery) })),
+  );
   if (frames.length > mostSuccessors) throw badRequest(`${frames.length} items to push: want at most ${mostSuccessors}`);
   if (frames.length === 0 && !all.some((done) => done.result)) return plain(payload);
 

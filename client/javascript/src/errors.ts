@@ -99,6 +99,9 @@ export class NotDoneError extends PQError {
   }
 }
 
+/** A chain of jobs branches, runs again or is too long, so nobody can say which job is its last. */
+export class ChainError extends PQError {}
+
 /** A job has become a dead letter. */
 export class JobFailedError extends PQError {
   /** Why: the text of the Drop, or what the last failed delivery threw. */
@@ -114,7 +117,7 @@ export class JobFailedError extends PQError {
 for (const [name, kind] of Object.entries({
   PQError, BadRequestError, NotFoundError, LeaseLostError, LeasedError, TooLargeError, OverloadedError, InternalError,
   UnavailableError, NoBridgeError, BadReplyError, NotSentError, UnknownOutcomeError, NoHeartbeatError, NotDoneError,
-  JobFailedError, JoinedError, JoinsError,
+  JobFailedError, JoinedError, JoinsError, ChainError,
 })) Object.defineProperty(kind.prototype, "name", { value: name, configurable: true, writable: true });
 
 const classes: Record<number, typeof PQError> = {

@@ -173,10 +173,14 @@ export interface Frame {
   value: Uint8Array;
   /** How many frames before this one that of its joiner is, if that is in the same request. */
   joinerBack?: number;
+  /** The token of the lease whose job pushes it, unless that is the one in the subject. */
+  parent?: string | undefined;
 }
 
 const startBytes = 16;
 const joinerBytes = "Pq-Joiner: 4095\r\n".length;
+/** The most bytes of a parent. */
+export const parentBytes = 96;
 
 /** How many bytes a frame has in a message, at most. */
 export const frameSize = (f: Frame): number =>
@@ -186,7 +190,8 @@ export const frameSize = (f: Frame): number =>
 export function encodeFrames(frames: Frame[]): Uint8Array {
   return concat(
     frames.flatMap((f, number) => {
-      const block = f.joinerBack ? f.headers.with("Pq-Joiner", String(number - f.joinerBack)) : f.headers;
+      let block = f.joinerBack ? f.headers.with("Pq-Joiner", String(number - f.joinerBack)) : f.headers;
+      if (f.parent) block = block.with("Pq-Token", f.parent);
       const [start, headers] = [new DataView(new ArrayBuffer(startBytes)), block.bytes()];
       start.setBigInt64(0, f.priority);
       start.setUint32(8, headers.length);

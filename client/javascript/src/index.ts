@@ -3,7 +3,7 @@ export { connectOptions } from "./connection.js";
 export { Delivery, type Successor } from "./delivery.js";
 export type { Duration } from "./duration.js";
 export {
-  BadReplyError, BadRequestError, type ErrorDetails, InternalError, JobFailedError, JoinedError, JoinsError,
+  BadReplyError, BadRequestError, ChainError, type ErrorDetails, InternalError, JobFailedError, JoinedError, JoinsError,
   LeasedError, LeaseLostError, NoBridgeError, NoHeartbeatError, NotDoneError, NotFoundError, NotSentError,
   OverloadedError, PQError, TooLargeError, UnavailableError, UnknownOutcomeError,
 } from "./errors.js";
@@ -15,7 +15,7 @@ export {
 } from "./job.js";
 export type { OpenJoin } from "./join.js";
 export type { Priority } from "./json.js";
-export type { AtPlace, JobName, JoinerRef } from "./names.js";
+export type { AtPlace, JobName, JobRef, JoinerRef } from "./names.js";
 export type { LeaseOptions, PopOptions } from "./pop.js";
 export type { AllPushed, ListedOptions, Member, Pushed, PushItem, PushOptions, PushOutcome } from "./push.js";
 export { type CallOptions, Client, type ClientOptions, Queue } from "./queue.js";
@@ -23,7 +23,7 @@ export type { Hooks, Listener, Logger } from "./reporter.js";
 export { runHandler, type RunOptions } from "./run.js";
 export type { Settings, Source, SourceField } from "./settings.js";
 export {
-  type ItemResult, type ItemsOptions, JobResult, type QueueConsumer, type QueueInfo, type Schedule, type ScheduleRecord,
+  type Attempt, type ItemResult, type ItemsOptions, JobResult, type Past, type QueueConsumer, type QueueInfo, type Schedule, type ScheduleRecord,
   type SourceState, type StoredItem,
 } from "./stored.js";
 export { Worker, type WorkerOptions } from "./worker.js";

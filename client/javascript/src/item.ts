@@ -4,7 +4,7 @@ import { type HeaderValue, ItemHeaders } from "./headers.js";
 import { integer, type Priority } from "./json.js";
 import { milliseconds } from "./duration.js";
 import { BadReplyError } from "./errors.js";
-import type { JoinerRef } from "./names.js";
+import type { JobRef, JoinerRef } from "./names.js";
 
 /** The state of an item, or of a job that is over. */
 export type State = "ready" | "delayed" | "leased" | "done" | "dead";
@@ -42,7 +42,7 @@ export interface Received {
 }
 
 const originHeaders = new Set(["Pq-Schedule", "Pq-Scheduled-At", "Pq-Source"]);
-const pushHeaders = new Set(["Pq-Group", "Pq-Unique", "Pq-Keep", "Pq-Join", "Pq-Joiner"]);
+const pushHeaders = new Set(["Pq-Group", "Pq-Unique", "Pq-Keep", "Pq-Join", "Pq-Joiner", "Pq-Parent"]);
 
 export function receive(pairs: Iterable<[string, HeaderValue]>, value: Uint8Array, ack: string): Received {
   const r: Received = { own: [], bridge: new Map(), value, ack };
@@ -81,6 +81,8 @@ export class Item<Data = unknown> {
   readonly joined: Joined | undefined;
   /** Its joiner, if it is a member. */
   readonly joiner: JoinerRef | undefined;
+  /** The job whose acknowledgement has pushed it, if its queue has the setting `trail`. */
+  readonly parent: JobRef | undefined;
   readonly #codec: Codec;
   readonly #received: Received;
   #headers: ItemHeaders | undefined;
@@ -97,7 +99,8 @@ export class Item<Data = unknown> {
     this.group = bridge.get("Pq-Group") ?? "";
     this.deadLetter = deadLetterIn(bridge);
     this.joined = joinedIn(bridge);
-    this.joiner = joinerIn(bridge);
+    this.joiner = refIn(bridge, "Pq-Joiner");
+    this.parent = refIn(bridge, "Pq-Parent");
   }
 
   /** Returns the value as JSON, of the type that the queue has for its values: nothing checks that. Throws SyntaxError. */
@@ -178,8 +181,10 @@ export function joinedIn(headers: Named): Joined | undefined {
   return counts && (Object.fromEntries(Array.from(counts, ([, name, n]) => [name, Number(n)])) as unknown as Joined);
 }
 
-export function joinerIn(headers: Named): JoinerRef | undefined {
-  const [queue, id] = headers.get("Pq-Joiner")?.split(" ") ?? [];
+export const refIn = (headers: Named, name: string): JobRef | undefined => refOf(headers.get(name) ?? "");
+
+export function refOf(value: string): JobRef | undefined {
+  const [queue, id] = value.split(" ");
   return queue && id ? { queue, id } : undefined;
 }
 

@@ -2,7 +2,7 @@ import {
   ackSubjectOf, Delivery, encodeProgress, mostSuccessors, type Result, type Successor, successorFrame, tokenOf,
 } from "./delivery.js";
 import { badRequest, LeaseLostError } from "./errors.js";
-import { type Frame, frameSize } from "./headers.js";
+import { type Frame, frameSize, parentBytes } from "./headers.js";
 import { durationIn, type Received } from "./item.js";
 import { type Context, type Effects, Job, TimedOutError } from "./job.js";
 import { lateReply } from "./pop.js";
@@ -78,7 +78,7 @@ export class Lease implements Effects, Context {
 
   /** How many bytes its result and successors have. */
   get bytes(): number {
-    return this.successors.reduce((n, frame) => n + frameSize(frame), this.result?.bytes.length ?? 0);
+    return this.successors.reduce((n, frame) => n + frameSize(frame) + parentBytes, this.result?.bytes.length ?? 0);
   }
 
   /** How long to wait for the reply to an acknowledgement, in milliseconds. */

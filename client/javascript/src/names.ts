@@ -10,6 +10,9 @@ export type JobName = string | { msgId: string };
  */
 export type AtPlace = { place: string };
 
+/** A job, and the queue that it was pushed to. */
+export type JobRef = { queue: string; id: string };
+
 /** Names a joiner, a job that waits for its members to end: see Queue.all. */
 export interface JoinerRef {
   queue: string;

@@ -5,7 +5,7 @@ import { checkQueueName, Connection, type Requester } from "./connection.js";
 import { ackAll, Delivery } from "./delivery.js";
 import { type Duration, durationText, milliseconds, tenYears } from "./duration.js";
 import {
-  badRequest, checkOptions, type Given, JobFailedError, NotDoneError, NotFoundError, NotSentError, PQError, shown,
+  badRequest, ChainError, checkOptions, type Given, JobFailedError, NotDoneError, NotFoundError, NotSentError, PQError, shown,
   UnknownOutcomeError,
 } from "./errors.js";
 import { HeaderBlock } from "./headers.js";
@@ -13,15 +13,15 @@ import { defaultHolder } from "./holder.js";
 import { Item, receiveMessage, type Received, type State } from "./item.js";
 import { OpenJoin, pushAll } from "./join.js";
 import { camelCase, membersOf, type Priority, priorityText, snakeCase, stringify } from "./json.js";
-import { type AtPlace, checkUTF8, type JobName, nameOf } from "./names.js";
+import { type AtPlace, checkUTF8, type JobName, type JobRef, nameOf } from "./names.js";
 import { type Fetch, fetchItems, lateReply, type LeaseOptions, type PopOptions } from "./pop.js";
 import {
   type AllPushed, type Member, prepare, type Pushed, type PushItem, pushMembers, type PushOptions, type PushOutcome,
 } from "./push.js";
-import { awaitResult } from "./result.js";
+import { awaitResult, followResult } from "./result.js";
 import { type Settings, settingsToSend } from "./settings.js";
 import {
-  type ItemResult, type ItemsOptions, JobResult, type QueueInfo, readResult, readSchedule, readStored, type Schedule,
+  type ItemResult, type ItemsOptions, JobResult, type Past, pastIn, type QueueInfo, readResult, readSchedule, readStored, type Schedule,
   type ScheduleRecord, type StoredItem,
 } from "./stored.js";
 
@@ -36,7 +36,7 @@ export interface CallOptions extends PushOptions {
 /** How much later than asked a call ends whose last request gets no reply, in milliseconds. */
 const lateCall = 1000;
 const hour = 3_600_000;
-const itemsMembers = ["state", "max", "match", "headers", "valueBytes"];
+const itemsMembers = ["state", "max", "match", "headers", "valueBytes", "attempts"];
 const scheduleMembers = [
   ...["id", "cron", "every", "zone", "priority", "value", "headers", "jitter", "ifMissed", "overlap", "until", "paused", "run"],
 ];
@@ -297,16 +297,26 @@ export class Queue<Data = unknown, Result = unknown> {
   async *items(options?: ItemsOptions): AsyncGenerator<StoredItem, void, undefined> {
     const { max, match, ...rest } = checkOptions("items option", options, itemsMembers);
     const first = { ...snakeCase(rest), match: checkUTF8(match, "match"), end: max ? "max" : undefined };
-    for await (const stored of this.pages("items", "items", first)) yield readStored(stored);
+    const past = rest.attempts && { attempts: [], successors: [], more_successors: 0 };
+    for await (const stored of this.pages("items", "items", first)) yield readStored({ ...past, ...stored });
   }
 
   /**
-   * Returns an item and its state, and leaves it where it is, also if it is a dead letter or done and kept. Throws
-   * NotFoundError.
+   * Returns an item, its state and its past, and leaves it where it is, also if it is a dead letter or done and kept.
+   * Throws NotFoundError.
    */
-  async get(name: JobName): Promise<Item<Data> & { state: State }> {
-    const r = receiveMessage(await this.#send("get", nameOf(name), false));
-    return Object.assign(new Item<Data>(r, this.client.codec), { state: r.bridge.get("Pq-State") as State });
+  async get(name: JobName): Promise<Item<Data> & { state: State } & Past> {
+    const reply = await this.#send("get", nameOf(name), false);
+    const r = receiveMessage(reply);
+    return Object.assign(new Item<Data>(r, this.client.codec), { state: r.bridge.get("Pq-State") as State, ...pastIn(reply.headers) });
+  }
+
+  /** @internal Returns the job that one which is done has pushed, if it has. */
+  async pushedBy(id: string): Promise<JobRef | undefined> {
+    const { state, successors, moreSuccessors } = await this.get(id);
+    const n = successors.length + moreSuccessors;
+    if (n > 1 || state !== "done") throw new ChainError(`job ${id} in queue ${this.name} is ${state} and has pushed ${n}`);
+    return successors[0];
   }
 
   /**
@@ -436,14 +446,21 @@ export class Queue<Data = unknown, Result = unknown> {
    * Says what became of a job. With `wait` it waits until the job is done or dead, up to that long, also through
    * restarts of bridges. A job that is done is found for as long as it is kept. The signal ends a wait, at once.
    *
-   * Throws NotFoundError if there is no such job, or it is over and not kept, and what went wrong with the last request,
-   * at most five seconds after the wait.
+   * With `follow` it goes on from a job that is done to the one that it has pushed, up to the last of a chain of at most
+   * 64: one that has pushed nothing, or is not done. Each queue of the chain needs the settings `keep` and `trail`: without
+   * trail, nobody knows what a job has pushed, and the chain ends there.
+   *
+   * Throws NotFoundError if there is no such job, or it is over and not kept; ChainError if a job to follow has pushed
+   * several; and what went wrong with the last request, at most five seconds after the wait.
    */
-  async result(name: JobName, options?: { wait?: Duration; signal?: AbortSignal }): Promise<JobResult<Result>> {
-    const { wait = 0, signal } = checkOptions("result option", options, ["wait", "signal"]);
+  async result(
+    name: JobName, options?: { wait?: Duration; signal?: AbortSignal; follow?: boolean },
+  ): Promise<JobResult<Result>> {
+    const { wait = 0, signal, follow } = checkOptions("result option", options, ["wait", "signal", "follow"]);
     const ms = waitTime(wait);
     const until = performance.now() + ms;
-    return awaitResult(this, nameOf(name), until, until + (ms > 0 ? lateReply : this.client.timeout), signal);
+    const limit = until + (ms > 0 ? lateReply : this.client.timeout);
+    return (follow ? followResult<Result> : awaitResult<Result>)(this, nameOf(name), until, limit, signal);
   }
 
   /**

@@ -1,22 +1,47 @@
 import { utf8 } from "./codec.js";
 import type { Target } from "./connection.js";
 import { durationText } from "./duration.js";
+import { ChainError, NotFoundError } from "./errors.js";
 import { receiveMessage } from "./item.js";
 import { notABridge, stringify } from "./json.js";
+import type { JobRef } from "./names.js";
 import { lateReply } from "./pop.js";
+import type { Queue } from "./queue.js";
 import { mayRepeat, Pause } from "./retry.js";
 import { JobResult } from "./stored.js";
 
 /** How long one request waits for a result, in milliseconds. */
 const resultWait = 30_000;
 
-/** Waits for a job until some time; the last request may take until the limit. */
+/** The most jobs of a chain. */
+const mostLinks = 64;
+
+/** Waits for the last job of a chain: see Queue.result. */
+export async function followResult<Result>(
+  queue: Queue, asked: { id?: string }, until: number, limit: number, signal: AbortSignal | undefined,
+): Promise<JobResult<Result>> {
+  for (let link = 1; link <= mostLinks; link++) {
+    let next: JobRef | undefined;
+    const done = async (id: string): Promise<void> => void (next = await queue.pushedBy(id));
+    const r = await awaitResult<Result>(queue, asked, until, limit, signal, done).catch((err) => {
+      if (link === 1 || !(err instanceof NotFoundError)) throw err;
+      throw new NotFoundError(`job ${link} of the chain, ${asked.id} in queue ${queue.name}: ${err.text}`, err);
+    });
+    if (!next) return r;
+    queue = queue.client[queue.fifo ? "fifoQueue" : "priorityQueue"](next.queue);
+    asked = { id: next.id };
+  }
+  throw new ChainError(`the chain has more than ${mostLinks} jobs`);
+}
+
+/** Waits for a job until some time; the last request may take until the limit. done is called with one that is done. */
 export async function awaitResult<Result>(
   queue: Target,
   asked: object,
   until: number,
   limit: number,
   signal: AbortSignal | undefined,
+  done?: (id: string) => Promise<void>,
 ): Promise<JobResult<Result>> {
   for (let pause = new Pause(); ; ) {
     signal?.throwIfAborted();
@@ -26,6 +51,7 @@ export async function awaitResult<Result>(
     try {
       const ms = Math.min(wait > 0 ? wait + lateReply : Infinity, limit - now);
       const r = await askResult<Result>(queue, asked, wait, ms, signal);
+      if (r.state === "done") await done?.(r.id);
       if (r.state === "done" || r.state === "dead" || performance.now() >= until) return r;
       asked = { id: r.id }; // a message id is forgotten earlier
       pause = new Pause();

@@ -38,6 +38,8 @@ export interface Settings {
   keep?: Duration | null; keepItems?: number | null;
   /** The queues that acknowledgements may push to. */
   next?: string[] | null;
+  /** How many attempts are kept of each job, the first and the newest: up to 16; the default is 0. */
+  trail?: number | null;
   /** The stream of JetStream from which the queue draws. */
   source?: Source | null;
 }

@@ -1,10 +1,11 @@
-import { type Codec, fromBase64, inspect, printed } from "./codec.js";
+import type { MsgHdrs } from "@nats-io/nats-core";
+import { type Codec, fromBase64, inspect, printed, utf8 } from "./codec.js";
 import type { Duration } from "./duration.js";
 import { errorOf, JobFailedError, type PQError } from "./errors.js";
 import { ItemHeaders } from "./headers.js";
-import { type DeadLetter, deadLetterIn, type Joined, joinedIn, joinerIn, type State, timeIn } from "./item.js";
-import { camelCase, type Priority } from "./json.js";
-import type { JoinerRef } from "./names.js";
+import { type DeadLetter, deadLetterIn, type Joined, joinedIn, refIn, refOf, type State, timeIn } from "./item.js";
+import { camelCase, parseReply, type Priority } from "./json.js";
+import type { JobRef, JoinerRef } from "./names.js";
 import type { Settings, Source } from "./settings.js";
 
 /** Which items of a queue to list. */
@@ -19,10 +20,28 @@ export interface ItemsOptions {
   headers?: Record<string, string>;
   /** How many bytes of each value to return, and of each result, up to 65,536; the default is 1,024. */
   valueBytes?: number;
+  /** Whether to return the members of Past as well. */
+  attempts?: boolean;
+}
+
+/** A delivery of a job that has ended, and counts. */
+export interface Attempt {
+  /** The life of the job, from 1 on: a redrive begins another one. Which delivery of that life it was. */
+  life: number; number: number;
+  /** When the lease began, if that is known, and when the attempt ended; how: "ran out" is the time of the lease. */
+  from?: Date; to: Date; how: "nak" | "term" | "ran out" | "done"; holder?: string; reason?: string;
+}
+
+/** What a job has gone through and, once it is done, pushed: as much as the setting `trail` keeps. */
+export interface Past {
+  /** The oldest is the first. */
+  attempts: Attempt[];
+  /** At most 64, and how many more there were. */
+  successors: JobRef[]; moreSuccessors: number;
 }
 
 /** An item in a queue, as items returns it. */
-export interface StoredItem {
+export interface StoredItem extends Partial<Past> {
   id: string; place?: string; priority: Priority; state: State;
   pushedAt?: Date; due?: Date; expires?: Date; leasedAt?: Date; finishedAt?: Date; keptUntil?: Date;
   holder?: string; deliveries?: number; reason?: string;
@@ -32,6 +51,8 @@ export interface StoredItem {
   type: string;
   /** What became of its members, if it is a joiner that no longer waits; its joiner, if it is a member. */
   joined?: Joined; joiner?: JoinerRef;
+  /** The job whose acknowledgement has pushed it, if its queue has the setting `trail`. */
+  parent?: JobRef;
   /** How many bytes the value has. */
   size: number;
   /** The beginning of the value; valueCut says that there is more. */
@@ -118,14 +139,28 @@ export interface ScheduleRecord extends Omit<Schedule, "run"> {
 const times = ["pushedAt", "due", "expires", "leasedAt", "finishedAt", "keptUntil"];
 const bytes = ["value", "progress", "result"];
 
+function readAttempt(a: Omit<Attempt, "from" | "to"> & { from?: string; to: string }): Attempt {
+  return { ...a, ...(a.from && { from: new Date(a.from) }), to: new Date(a.to) } as Attempt;
+}
+
+/** Returns the past of a job, which a reply has in the values of two headers. Throws BadReplyError. */
+export function pastIn(headers: MsgHdrs | undefined): Past {
+  const [trail = [], next = []] = ["Pq-Trail", "Pq-Next"].map((name) => headers?.values(name));
+  const attempts = trail.map((value) => readAttempt(parseReply(utf8(value), false) as never));
+  const successors = next.flatMap((value) => refOf(value) ?? []);
+  return { attempts, successors, moreSuccessors: Number(next.find((value) => value.startsWith("+")) ?? 0) };
+}
+
 /** Returns an item as a bridge lists it. */
 export function readStored(stored: object): StoredItem {
   const read = camelCase<Record<string, unknown>>(stored);
   for (const name of times) if (name in read) read[name] = new Date(read[name] as string);
+  if (read.attempts) read.attempts = (read.attempts as never[]).map(readAttempt);
   for (const name of bytes) if (name in read) read[name] = fromBase64(read[name] as string);
   const headers = new ItemHeaders(read.headers as Record<string, string[]> | undefined);
-  const [joined, joiner] = [joinedIn(headers), joinerIn(headers)];
-  const known = { headers, type: headers.get("Type") ?? "", ...(joined && { joined }), ...(joiner && { joiner }) };
+  const [joined, joiner, parent] = [joinedIn(headers), refIn(headers, "Pq-Joiner"), refIn(headers, "Pq-Parent")];
+  const about = { ...(joined && { joined }), ...(joiner && { joiner }), ...(parent && { parent }) };
+  const known = { headers, type: headers.get("Type") ?? "", ...about };
   const item = Object.assign(read as unknown as StoredItem, known);
   return Object.defineProperty(item, inspect, { value: () => printed(item) });
 }

@@ -271,7 +271,7 @@ test("errors keep their names under a minifier", async () => {
   const { outputFiles } = await build({ entryPoints: [entry], bundle: true, minify: true, write: false, format: "esm" });
   const minified = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
   const names = Object.keys(minified).filter((name) => name.endsWith("Error"));
-  assert.equal(names.length, 18);
+  assert.equal(names.length, 19);
   for (const name of names) {
     const err = new minified[name]("id", "why", 1, "cause");
     assert.deepEqual([err.name, String(err).split(":")[0], Object.keys(err).includes("name")], [name, name, false]);

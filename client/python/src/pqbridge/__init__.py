@@ -12,7 +12,14 @@ from .codec import JSON as JSON, Codec as Codec, JSONCodec as JSONCodec
 from .delivery import Delivery as Delivery, Renewal as Renewal
 from .errors import *  # noqa: F403
 from .headers import Headers as Headers, HeadersLike as HeadersLike
-from .item import Item as Item, JobResult as JobResult, Joined as Joined, StoredItem as StoredItem
+from .item import (
+    FoundItem as FoundItem,
+    Item as Item,
+    JobRef as JobRef,
+    JobResult as JobResult,
+    Joined as Joined,
+    StoredItem as StoredItem,
+)
 from .job import (
     Drop as Drop,
     Handler as Handler,

@@ -141,11 +141,16 @@ class Done(NamedTuple):
 
 
 def ack_message(ack: str, all: Sequence[Done]) -> tuple[Pairs, bytes]:
-    """Return the headers and payload of an acknowledgement of leases, which goes to the first one's subject."""
+    """Return the headers and payload of an acknowledgement of leases, which goes to the first one's subject.
+
+    What the others push names their leases, as its parents. Bridges from before the setting trail
+    refuse that, and nothing is done. As for any result that is refused, each job is then
+    acknowledged on its own: there none has to be named.
+    """
     frames = list[bytes]()
-    for done in all:
+    for n, done in enumerate(all):
         first = len(frames)  # joiners have the numbers of frames, results included, which come last
-        frames += [m.frame(first) for m in done.next]
+        frames += [m.frame(first, done.delivery.token if n else "") for m in done.next]
     for delivery, result, content_type, _ in all:
         if result is None:
             continue
@@ -164,7 +169,7 @@ def fitting(all: Iterable[Done], max_payload: int) -> int:
     room, pushes, n = min(max_payload, _MAX_BYTES) - 1024, 0, 0
     for n, (delivery, result, content_type, next) in enumerate(all):
         pushes += len(next)
-        room -= 84 + sum(m.size for m in next)
+        room -= 84 + sum(96 + m.size for m in next)
         room -= 0 if result is None else 160 + len(content_type) + len(result)
         if n and (n == _MAX_LEASES or room < 0 or pushes > MAX_SUCCESSORS or not delivery.token):
             return n

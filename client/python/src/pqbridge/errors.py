@@ -135,6 +135,10 @@ class NotDoneError(PQError, TimeoutError):
         self.id, self.state = id, state
 
 
+class ChainError(PQError):
+    """A chain of jobs branches, runs again or is too long, so nobody can say which job is its last."""
+
+
 class JobFailedError(PQError):
     """The job became a dead letter. cause, reason and error are as in its JobResult."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,7 +12,7 @@ from .errors import BadReplyError, JobFailedError
 from .headers import Headers
 from .times import parse_time
 
-_ORIGINS = {"Pq-Schedule", "Pq-Scheduled-At", "Pq-Source"}
+_ORIGINS = {"Pq-Schedule", "Pq-Scheduled-At", "Pq-Source", "Pq-Parent"}
 _LISTED = {
     f"Pq-{member.replace('_', '-').title()}": member
     for member in ("id", "place", "priority", "pushed_at", "group", "state", "deliveries")
@@ -39,6 +39,18 @@ class Joined(NamedTuple):
     """Left their queues in another way: popped, removed or expired."""
     open: int
     """Had not ended when the time of the joiner was over."""
+
+
+class JobRef(NamedTuple):
+    """A job, and the queue that it was pushed to."""
+
+    queue: str
+    id: str
+
+
+def _parse_job(text: str) -> JobRef | None:
+    queue, _, id = text.partition(" ")
+    return JobRef(queue, id) if id else None
 
 
 def _parse_joiner(text: str) -> str | None:
@@ -71,8 +83,8 @@ def _is_own(name: str) -> bool:
 class Item:
     """An item, and what the bridge says about it.
 
-    value is the item's bytes, headers are the pusher's and the ones naming the schedule or source
-    it comes from. about has all other headers of the reply; a property that is read from it is ""
+    value is the item's bytes, headers are the pusher's and the ones naming the schedule, source or
+    job it comes from. about has all other headers of the reply; a property that is read from it is ""
     or 0 or None where the message had no room for it.
     """
 
@@ -83,7 +95,7 @@ class Item:
 
     @cached_property
     def headers(self) -> Headers:
-        """The pusher's headers, and the ones that name the schedule or source."""
+        """The pusher's headers, and the ones that name the schedule, source or parent."""
         return Headers(h for h in self.all.pairs if _is_own(h[0]))
 
     @cached_property
@@ -122,6 +134,9 @@ class Item:
     joiner = Read("Pq-Joiner", _parse_joiner)
     """The joiner that the item is a member of, as the option joiner names it; None for none."""
 
+    parent = Read("Pq-Parent", _parse_job)
+    """The job whose acknowledgement pushed the item, if its queue has the setting trail; None for none."""
+
     joined = Read("Pq-Joined", _parse_joined)
     """What has become of the members of a joiner, once it has waited; None for any other item."""
 
@@ -141,6 +156,29 @@ class Item:
     def last_try(self) -> bool:
         """Whether the item becomes a dead letter if this delivery fails."""
         return 0 < self.max_deliver <= self.deliveries
+
+
+class FoundItem(Item):
+    """An item with what its job has gone through and pushed, as Queue.get returns it.
+
+    Queue.items returns such items too; there these are empty unless attempts asks for them.
+    """
+
+    attempts: Sequence[dict[str, Any]] = ()
+    """The attempts of the job that have ended, oldest first, as far as the setting trail keeps them: dicts with
+    life, number, from, to, how, holder and reason, as the protocol has them."""
+
+    successors: Sequence[JobRef] = ()
+    """The first 64 jobs that one which is done has pushed, if the setting trail was there."""
+
+    more_successors: int = 0
+    """How many more there were."""
+
+    def note_past(self, raw: Mapping[str, Any]) -> None:
+        """Take the past from an item as the protocol lists it."""
+        self.attempts = raw.get("attempts", [])
+        self.successors = [JobRef(s["queue"], s["id"]) for s in raw.get("successors", ())]
+        self.more_successors = raw.get("more_successors", 0)
 
 
 class JobResult(Item):
@@ -187,7 +225,7 @@ class JobResult(Item):
             raise JobFailedError(self.id, self.cause, self.reason, self.error, deliveries)
 
 
-class StoredItem(Item):
+class StoredItem(FoundItem):
     """An item as Queue.items lists it. raw is the JSON of the reply, with all its members.
 
     value is the beginning of the value: all of it unless raw has "value_cut". result is that of what
@@ -199,6 +237,7 @@ class StoredItem(Item):
         pairs += [(name, str(raw[member])) for name, member in _LISTED.items() if member in raw]
         super().__init__(base64.b64decode(raw.get("value", "")), Headers(pairs))
         self.raw = raw
+        self.note_past(raw)
         self.result = base64.b64decode(raw.get("result", "")) if "result_size" in raw else None
         self.result_cut: bool = raw.get("result_cut", False)
         self.reason: str = raw.get("reason", "")

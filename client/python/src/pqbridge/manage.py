@@ -8,6 +8,7 @@ import os
 import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
@@ -15,9 +16,9 @@ from nats.aio.client import Client as NATS
 from nats.aio.msg import Msg
 
 from .codec import JSON, Codec, encode
-from .errors import BadArgumentError, BadReplyError, PQError, error_for
+from .errors import BadArgumentError, BadReplyError, DeniedError, NotFoundError, PQError, error_for
 from .headers import Headers, header_pairs
-from .item import Item, StoredItem
+from .item import FoundItem, Item, StoredItem
 from .link import Link, link_of
 from .push import check_priority
 from .times import duration_text, time_text
@@ -72,16 +73,18 @@ class Handle:
         headers: Mapping[str, str] | None = None,
         value_bytes: int | None = None,
         max: bool = False,
+        attempts: bool = False,
     ) -> AsyncIterator[StoredItem]:
         """Iterate over the items, in the order in which they would be served if all were ready.
 
         state is "ready", "delayed", "leased" or "done"; by default the first three. match is a text
         that the value, a header, the id or the holder contains; headers are those that the item must
         have, with their values. value_bytes is how much of each value and each result to return, up
-        to 65,536, and 1,024 by default. Items stay where they are; pages are not of one moment.
+        to 65,536, and 1,024 by default. With attempts, the items have their attempts and successors.
+        Items stay where they are; pages are not of one moment.
         """
         asked: dict[str, Any] = {"value_bytes": value_bytes, "state": state, "match": match}
-        asked |= {"headers": dict(headers or {}) or None, "end": "max" if max else None}
+        asked |= {"headers": dict(headers or {}) or None, "end": "max" if max else None, "attempts": attempts or None}
         query = {name: value for name, value in asked.items() if value not in (None, "")}
         async for raw in pages(lambda page: self.read("items", page), "items", query):
             yield StoredItem(raw)
@@ -91,12 +94,32 @@ class Handle:
         async for record in pages(lambda page: self.read("schedules", page), "schedules", {}):
             yield record
 
-    async def get(self, id: str | None = None, *, msg_id: str | None = None) -> Item:
+    async def get(self, id: str | None = None, *, msg_id: str | None = None) -> FoundItem:
         """Return an item in any state, by its id or, within the duplicate window, its msg_id.
+
+        A dead letter is found too. If it has attempts or successors, these take a second request,
+        which goes to the dead-letter queue: without the right to that, they are missing.
 
         Errors: NotFoundError.
         """
-        return item_of(await self.read("get", job_query(id, msg_id)))
+        found = item_of(await self.read("get", job_query(id, msg_id)))
+        item = FoundItem(found.value, found.all)
+        if not {"Pq-Trail", "Pq-Next"}.isdisjoint(item.all):  # of which nats-py keeps one value each
+            with suppress(NotFoundError, DeniedError):  # it has left meanwhile
+                item.note_past(await self._beside(item.all.get("Pq-Queue", self.name))._listed(item.id))
+        return item
+
+    def _beside(self, name: str) -> Any:
+        """Return another queue of the same kind."""
+        prefix = self._prefix[: -len(self.name) - 2]
+        return type(self)(self.link.nc, prefix, name, fifo=self.fifo, codec=self.codec, timeout=self.timeout)
+
+    async def _listed(self, id: str) -> dict[str, Any]:
+        """Return an item as the protocol lists it, without its value."""
+        raw: dict[str, Any] = parse(await self.read("get", {"ids": [id], "value_bytes": 0}), "items")["items"][0]
+        if "code" in raw:
+            raise error_for(raw["code"], raw.get("error_reason", ""), raw["error"])
+        return raw
 
     async def rank(self, id: str, *, max: bool = False) -> Rank:
         """Return how many items pop would return before this one, or with max, pop(max=True).

@@ -111,11 +111,14 @@ class Message(NamedTuple):
         """Bytes that the item needs among several."""
         return len(self.head) + len(self.value) + (0 if self.joiner is None else _JOINER_SIZE)
 
-    def frame(self, first: int = 0) -> bytes:
-        """Return the item as it is among several, where the one that its joiner counts from has that number."""
-        if self.joiner is None:
-            return self.head + self.value
-        return frame(self.priority, [*self.headers, ("Pq-Joiner", str(first + self.joiner))], self.value)
+    def frame(self, first: int = 0, parent: str = "") -> bytes:
+        """Return the item as it is among several, where the one that its joiner counts from has that number.
+
+        parent is the token of the lease whose job pushes it, "" for that of the subject.
+        """
+        more = [] if self.joiner is None else [("Pq-Joiner", str(first + self.joiner))]
+        more += [("Pq-Token", parent)] if parent else []
+        return frame(self.priority, [*self.headers, *more], self.value) if more else self.head + self.value
 
 
 def _same(text: Any) -> Any:

@@ -27,6 +27,7 @@ _MAX_FRAMES = 1024  # of a batch of push_many: with message ids, more may not fi
 _MAX_BATCH = 4 << 20  # bytes of a batch of push_many: larger ones are no faster
 _JOIN = 86400.0  # seconds that a joiner waits at most, unless its push says it
 _RESULT_WAIT = 30.0
+_MAX_LINKS = 64  # of a chain
 _LATEST = 1.0  # seconds after a wait is over, for the last reply
 
 
@@ -258,18 +259,37 @@ class Queue(Handle):
         return self.codec.decode(result.value) if typed else result.value
 
     async def result(
-        self, id: str | None = None, *, msg_id: str | None = None, wait: Duration | None = None
+        self, id: str | None = None, *, msg_id: str | None = None, wait: Duration | None = None, follow: bool = False
     ) -> JobResult:
         """Return what became of a job, by its id or, within the duplicate window, its msg_id.
 
         Waits until the job is done or dead, but no longer than wait; then returns the state that it
         has. Asks again after restarts of bridges and NATS servers.
 
-        Errors: NotFoundError if there is no such job, or it is over and not kept.
-        """
-        return await self._result(job_query(id, msg_id), seconds(wait or 0))
+        follow goes on from a job that is done to the one that it has pushed, up to the last of a
+        chain of at most 64: one that has pushed nothing, or is not done. Each queue of the chain
+        needs the settings keep and trail: without trail, nobody knows what a job has pushed, and the
+        chain ends there.
 
-    async def _result(self, query: dict[str, Any], wait: float) -> JobResult:
+        Errors: NotFoundError if there is no such job, or it is over and not kept; ChainError if a job
+        to follow has pushed several.
+        """
+        queue, query, end = self, job_query(id, msg_id), clock() + seconds(wait or 0)
+        for link in range(1, _MAX_LINKS + 1):
+            next = list[Any]()
+            try:
+                result = await queue._result(query, max(0.0, end - clock()), next if follow else None)
+            except errors.NotFoundError as error:
+                if link > 1:
+                    error.text = f"job {link} of the chain, {query['id']} in queue {queue.name}: {error.text}"
+                raise
+            if not next:
+                return result
+            queue, query = queue._beside(next[0]["queue"]), {"id": next[0]["id"]}
+        raise errors.ChainError(f"the chain has more than {_MAX_LINKS} jobs")
+
+    async def _result(self, query: dict[str, Any], wait: float, next: list[Any] | None = None) -> JobResult:
+        """Wait for a result, and put the job that one which is done has pushed into next."""
         pause, end = Pause(), clock() + wait
         while True:
             left = max(0.0, end - clock())
@@ -281,6 +301,8 @@ class Queue(Handle):
                 result = JobResult(reply.data, Headers((reply.headers or {}).items()))
                 if not result.state:
                     raise errors.BadReplyError(f"not the state of a job: {reply.data[:64]!r}")
+                if next is not None and result.state == "done":
+                    next[:] = await self._pushed_by(result.id)
                 if result.is_over or left <= _RESULT_WAIT:
                     return result
                 query = {"id": result.id}  # a message id is forgotten earlier
@@ -290,6 +312,15 @@ class Queue(Handle):
                 if left <= 0 or not error.is_passing:
                     raise
                 await pause.wait(left, self.link.wait_change)
+
+    async def _pushed_by(self, id: str) -> list[Any]:
+        """Return the job that one which is done has pushed, or nothing."""
+        listed = await self._listed(id)
+        pushed: list[Any] = listed.get("successors", [])
+        n, state = len(pushed) + listed.get("more_successors", 0), listed.get("state")
+        if n > 1 or state != "done":
+            raise errors.ChainError(f"job {id} in queue {self.name} is {state} and has pushed {n}")
+        return pushed
 
     # Popping
 

@@ -257,10 +257,32 @@ func newUnsure(t *testing.T, o faultkv.Options) *unsure {
 }
 
 func newUnsureWith(t *testing.T, o faultkv.Options, format fdbpq.ValueFormat) *unsure {
-	inner := memkv.New(memkv.Options{})
+	return newFixture(t, memkv.New(memkv.Options{}), format).unsure(o)
+}
+
+// unsure puts faults between the fixture and its store.
+func (f *fixture) unsure(o faultkv.Options) *unsure {
+	inner := f.db
 	faults := faultkv.New(inner, o)
 	watched := &hooked{Database: faults}
-	return &unsure{newFixture(t, watched, format), inner, faults, watched}
+	f.db, f.batcher = watched, fdbpq.NewBatcher(watched, f.Keyspace)
+	return &unsure{f, inner, faults, watched}
+}
+
+// onFaults runs a test on onStores, once with each fault that such a store can have.
+func onFaults(
+	t *testing.T, list []faultkv.Fault, run func(f *unsure, fault faultkv.Fault),
+) {
+	for _, fault := range list {
+		t.Run(fmt.Sprint(fault), func(t *testing.T) {
+			onStores(t, func(f *fixture) {
+				if fault == faultkv.UnknownDuringNext && f.db.Traits().Serial {
+					f.Skip("a serial store runs one transaction at a time")
+				}
+				run(f.unsure(faultkv.Options{}), fault)
+			})
+		})
+	}
 }
 
 // scripts are all sequences of one to three faults followed by a good commit.

@@ -2,6 +2,7 @@ package proof_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
@@ -41,6 +43,81 @@ func TestUpgrade(t *testing.T) {
 		b.between = int64(flags.ops) / 20
 		b.toCome.Store(12) // each of two bridges there and back, ended and killed
 	})
+}
+
+// A version that does not know joins refuses them and, where one is there already, ends no member
+// and serves no joiner: once this version is back, all of them end as if it had not been away.
+func TestRollBackOfJoins(t *testing.T) {
+	harness.OnlyNightly(t)
+	programs := buildVersions(t, cmp.Or(os.Getenv("PQ_TEST_BEFORE"), "HEAD~1"))
+	e := testenv.New(t, testenv.Options{Stopped: true})
+	e.NATS.Start()
+	jobs := client.New(e.Connect(), client.WithTimeout(patience)).PriorityQueue("jobs")
+	ctx := t.Context()
+
+	s := &service{
+		t:       t,
+		program: programs[0],
+		config: serviceConfig{
+			NATS: e.NATS.URL(), Folder: t.TempDir(), RequestTimeout: patience,
+		},
+	}
+	s.begin()
+	serve := func(program string) {
+		s.stop()
+		s.program = program
+		s.start()
+	}
+	lease := func() *client.Delivery {
+		return sure(jobs.Lease(ctx, client.AckWait(time.Hour)))
+	}
+	push := func() ([]client.PushAck, error) {
+		item := func(priority int64, value string) client.PushItem {
+			m := client.Message{Value: []byte(value)}
+			return client.PushItem{Priority: priority, Message: m}
+		}
+		joiner, members, err := jobs.All(ctx, item(9, "joiner"), item(1, "a"), item(2, "b"),
+			item(3, "c"))
+		return append(members, joiner), err
+	}
+
+	if _, err := push(); err == nil {
+		t.Skip("PQ_TEST_BEFORE has to name a version that does not know joins, as 27a70031")
+	} else if !errors.Is(err, client.ErrBadRequest) {
+		t.Errorf("the version before answered %v, want 400", err)
+	}
+	if left := sure(jobs.Len(ctx)); left != 0 {
+		t.Errorf("%d items after a request that was refused", left)
+	}
+
+	serve(programs[1])
+	ids := sure(push())
+	must(t, lease().Ack(ctx))
+	held := lease()
+
+	serve(programs[0])
+	_, popped := jobs.Pop(ctx)
+	_, leased := jobs.Lease(ctx)
+	for what, err := range map[string]error{
+		"pop": popped, "lease": leased, "ack": held.Ack(ctx), "term": held.Term(ctx, ""),
+		"remove of a leased member": jobs.Remove(ctx, ids[1].ID),
+		"remove of a ready member":  jobs.Remove(ctx, ids[2].ID),
+		"remove of the joiner":      jobs.Remove(ctx, ids[3].ID),
+	} {
+		if !errors.Is(err, client.ErrInternal) {
+			t.Errorf("%s of the version before: %v, want 500", what, err)
+		}
+	}
+
+	serve(programs[1])
+	must(t, held.Ack(ctx))
+	must(t, lease().Term(ctx, "no"))
+	joiner := sure(jobs.Lease(ctx, client.Expires(patience)))
+	if joiner.ID != ids[3].ID || *joiner.Joined != (client.Joined{Done: 2, Dead: 1}) {
+		t.Errorf("%s, %+v: want the joiner after two members that are done, and a dead one",
+			joiner.Value, joiner.Joined)
+	}
+	s.stop()
 }
 
 // buildVersions builds pqbridge of a revision, and of this checkout.

@@ -91,7 +91,7 @@ func allKinds(b *bank) {
 	b.grouped = []string{"g-0", "fifo-g"}
 	b.rated = []string{"g-r", "fifo-gr"}
 	b.traced = tracedQueues()
-	b.joined = slices.Concat(b.full, b.scarce, b.purged, b.mortal, b.limited, b.grouped)
+	b.joined = slices.Concat(b.full, b.scarce, b.purged, b.mortal, b.limited, b.grouped, b.traced)
 }
 
 // testAccounts keeps accounts of the queues that choose names, on each system.
@@ -250,6 +250,7 @@ func (b *bank) configure() {
 	set(b.rated, b.rates())
 	set(b.limited, client.Settings{MaxItems: maxItems})
 	b.configureTraced(set)
+	b.configureJoined(c)
 	b.configurePulls(c)
 }
 
@@ -402,6 +403,7 @@ func (w *teller) end(op *books.Operation, i books.Intent) {
 func (w *teller) one(op books.Operation) {
 	w.decorate(&op)
 	intent := w.books.Begin(&op)
+	w.joins.begin(&op)
 	w.send(&op, 0)
 	w.end(&op, intent)
 	w.learn(&pending{op: op})

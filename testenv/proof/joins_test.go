@@ -2,6 +2,7 @@ package proof_test
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
@@ -23,6 +26,7 @@ const (
 	longJoin  = 24 * time.Hour       // longer than any run
 	shortJoin = 2 * settings.MinJoin // so that a joiner's time is over before its members
 	maxOpen   = 16                   // joiners that a worker adds members to
+	firstNext = "0"                  // the first successor of an acknowledgement, as a joiner
 )
 
 // joins has the accounts of joiners and their members, which the books know as items. It finds:
@@ -30,20 +34,24 @@ const (
 //   - a joiner that is served before it has run, or runs twice, with other numbers;
 //   - one that has run because all members have ended, and an item that is its member later;
 //   - one that has run before its time, with members that have not ended;
-//   - numbers that are not those of its members.
+//   - numbers that are not those of its members;
+//   - a member of another joiner, or of one that it was not pushed for.
 type joins struct {
 	tolerance int64
 
 	mu      sync.Mutex
 	joiners map[string]*joiner // by value
-	ids     map[string]*joiner
+	refs    map[string]*joiner // as members name them
 	members map[string]*member // by value
+	across  int                // members in other queues than their joiners
+	next    int                // joiners and members that are successors
 	wrong   []error
 }
 
 // joiner is the account of a joiner. Times are in nanoseconds of the history's clock.
 type joiner struct {
 	value   string
+	queue   string
 	expires int64         // its time is not over before
 	joined  *books.Joined // what it said
 	seen    int64         // when the first answer said so
@@ -53,7 +61,7 @@ type joiner struct {
 // member is the account of a member.
 type member struct {
 	of      *joiner
-	outcome books.Outcome // of its push; "" before that has ended
+	outcome books.Outcome // of its push as a member; "" before that has ended
 	fence   int64         // of the newest lease as a member
 	bare    bool          // it was delivered, and was no member any more
 	end     string        // how it ended, if that is certain
@@ -66,7 +74,7 @@ func newJoins(skew int64) *joins {
 	return &joins{
 		tolerance: 2 * (skew + books.ClockSlack),
 		joiners:   map[string]*joiner{},
-		ids:       map[string]*joiner{},
+		refs:      map[string]*joiner{},
 		members:   map[string]*member{},
 	}
 }
@@ -84,24 +92,50 @@ func (j *joins) problems() error {
 	return errors.Join(j.wrong...)
 }
 
-// begin is called before a push is sent.
+// begin is called before a request is sent.
 func (j *joins) begin(op *books.Operation) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	of, members := j.ids[op.Joiner], []books.Item{{Value: op.Value}}
 	switch {
 	case op.Kind == books.Push && op.Join > 0:
-		of = &joiner{value: op.Items[0].Value, expires: op.Call + op.Join}
-		j.joiners[of.value] = of
-		members = op.Items[1:]
-	case op.Kind != books.Push || op.Joiner == "":
-		return
+		of := j.open(op.Queue, op.Items[0].Value, op.Call+op.Join)
+		for _, item := range op.Items[1:] {
+			j.add(of, op.Queue, item.Value)
+		}
+	case op.Kind == books.Push && op.Joiner != "":
+		j.add(j.refs[op.Joiner], op.Queue, op.Value)
 	}
-	for _, item := range members {
-		m := &member{of: of}
-		of.members = append(of.members, m)
-		j.members[item.Value] = m
+
+	for _, next := range op.Next {
+		switch of := j.refs[next.Joiner]; {
+		case next.Join > 0:
+			j.open(next.Queue, next.Value, op.Call+next.Join)
+		case of != nil:
+			j.add(of, next.Queue, next.Value)
+		case next.Joiner == firstNext:
+			j.add(j.joiners[op.Next[0].Value], next.Queue, next.Value)
+		default:
+			continue
+		}
+		j.next++
 	}
+}
+
+// open opens the account of a joiner.
+func (j *joins) open(queue, value string, expires int64) *joiner {
+	of := &joiner{value: value, queue: queue, expires: expires}
+	j.joiners[value] = of
+	return of
+}
+
+// add opens the account of a member.
+func (j *joins) add(of *joiner, queue, value string) {
+	m := &member{of: of}
+	if queue != of.queue {
+		j.across++
+	}
+	of.members = append(of.members, m)
+	j.members[value] = m
 }
 
 // end judges an operation.
@@ -111,36 +145,68 @@ func (j *joins) end(op *books.Operation) {
 	switch {
 	case op.Kind == books.Push && op.Join > 0:
 		if op.Outcome == books.Done {
-			j.ids[op.Items[0].ID] = j.joiners[op.Items[0].Value]
+			j.refs[refOf(op)] = j.joiners[op.Items[0].Value]
 		}
 		for _, item := range op.Items[1:] {
 			j.members[item.Value].outcome = op.Outcome
 		}
 	case op.Kind == books.Push && op.Joiner != "":
-		m := j.members[op.Value]
-		m.outcome = op.Outcome
-		if op.Outcome == books.Done {
-			m.openTill = max(m.openTill, op.Call)
-		}
+		j.members[op.Value].late(op, op.Outcome)
 	case op.Kind.Settles():
 		for _, part := range op.Parts() {
 			j.use(part)
 		}
+		j.endNext(op)
 	}
 
 	for _, item := range op.Got() {
 		if of := j.joiners[item.Value]; of != nil {
 			j.told(of, item.Joined, op.Return)
 		}
-		if m := j.members[item.Value]; m != nil {
-			m.out(op, &item)
+		switch m := j.members[item.Value]; {
+		case m != nil:
+			j.out(m, op, &item)
+		case item.Joiner != "":
+			j.problem("not pushed as a member: %s, of %s", item.Value, item.Joiner)
+		}
+	}
+}
+
+// late records the outcome of the push of a member whose joiner was there before.
+func (m *member) late(op *books.Operation, outcome books.Outcome) {
+	if m.outcome = outcome; outcome == books.Done {
+		m.openTill = max(m.openTill, op.Call)
+	}
+}
+
+// endNext records the outcome of an acknowledgement for the members that it pushes. It pushes a
+// member even if the joiner does not wait, which then has none. One that is the joiner of the
+// acknowledged item waits, unless its time is over.
+func (j *joins) endNext(op *books.Operation) {
+	outcome := op.Outcome
+	switch {
+	case len(op.Items) > 0, outcome == books.Empty, outcome == books.TooLarge:
+		outcome = books.Done
+	case outcome == books.Stale:
+		outcome = books.Refused
+	}
+
+	for _, next := range op.Next {
+		switch m := j.members[next.Value]; {
+		case m == nil:
+		case j.refs[next.Joiner] == nil:
+			m.outcome = outcome
+		case next.Joiner == op.Joiner:
+			m.late(op, outcome)
+		case outcome == books.Refused:
+			m.outcome = outcome
 		}
 	}
 }
 
 // out records a delivery of an item that was pushed as a member.
-func (m *member) out(op *books.Operation, item *books.Item) {
-	switch m.bare = m.bare || !item.Joiner; {
+func (j *joins) out(m *member, op *books.Operation, item *books.Item) {
+	switch m.bare = m.bare || item.Joiner == ""; {
 	case m.bare:
 		return
 	case op.Kind.Leases():
@@ -148,7 +214,12 @@ func (m *member) out(op *books.Operation, item *books.Item) {
 	default:
 		m.end = "gone"
 	}
-	m.openTill = max(m.openTill, op.Call)
+	m.late(op, books.Done)
+
+	if of := j.refs[item.Joiner]; of != nil && of != m.of {
+		j.problem("of another joiner: %s, of %s", item.Value, item.Joiner)
+	}
+	j.refs[item.Joiner] = m.of
 }
 
 // use records what an operation did with a lease of a member.
@@ -213,7 +284,7 @@ func (j *joins) check(of *joiner) {
 		if m.outcome != books.Refused {
 			most++
 		}
-		if m.outcome == books.Done {
+		if m.outcome == books.Done && joined.Open == 0 { // else one may have come too late
 			least++
 		}
 		ends[m.end]++
@@ -245,8 +316,9 @@ func (j *joins) String() string {
 			late += int(min(1, of.joined.Open))
 		}
 	}
-	const text = "%d joiners with %d members: %d ran, %d of these with open members"
-	return fmt.Sprintf(text, len(j.joiners), len(j.members), ran, late)
+	return fmt.Sprintf("%d joiners with %d members, %d of these in other queues, %d of all are "+
+		"successors: %d joiners ran, %d of these with open members",
+		len(j.joiners), len(j.members), j.across, j.next, ran, late)
 }
 
 // drawJoin makes some batches joiners with members.
@@ -255,17 +327,69 @@ func (w *teller) drawJoin(op *books.Operation) {
 	if !slices.Contains(w.joined, op.Queue) || random.IntN(2) > 0 {
 		return
 	}
-	op.Delay, op.Join = 0, int64(longJoin)
-	if random.IntN(4) == 0 {
-		op.Join = int64(settings.MinJoin) + random.Int64N(int64(shortJoin))
+	op.Delay, op.Join = 0, w.drawTime()
+}
+
+// drawTime draws for how long a joiner waits.
+func (w *teller) drawTime() int64 {
+	if random := w.workload.random; random.IntN(4) == 0 {
+		return int64(settings.MinJoin) + random.Int64N(int64(shortJoin))
 	}
+	return int64(longJoin)
 }
 
 // drawMember makes some pushes members of a joiner that may wait.
 func (w *teller) drawMember(op *books.Operation) {
-	n := slices.IndexFunc(w.open, func(of books.Operation) bool { return of.Queue == op.Queue })
-	if n >= 0 && w.workload.random.IntN(3) == 0 {
-		op.Joiner = w.open[n].Items[0].ID
+	if slices.Contains(w.joined, op.Queue) && w.workload.random.IntN(3) == 0 {
+		op.Joiner = w.someJoiner(op.Queue)
+	}
+}
+
+// someJoiner returns a joiner that may wait, of a queue or of others of its kind, "" if there is
+// none.
+func (w *teller) someJoiner(queue string) string {
+	here := w.workload.random.IntN(2) == 0
+	n := slices.IndexFunc(w.open, func(of books.Operation) bool {
+		return of.Queue == queue || !here && isFIFO(of.Queue) == isFIFO(queue)
+	})
+	if n < 0 {
+		return ""
+	}
+	return refOf(&w.open[n])
+}
+
+// joinNext makes what some acknowledgements push a joiner with its members, members of the joiner
+// of the acknowledged item, or of another one.
+func (w *teller) joinNext(op *books.Operation) {
+	random := w.workload.random
+	if len(op.Next) == 0 || !slices.Contains(w.joined, op.Queue) {
+		return
+	}
+
+	of := ""
+	switch random.IntN(6) {
+	case 0, 1:
+		of, op.Next[0].Join = firstNext, w.drawTime()
+	case 2, 3:
+		of = op.Joiner
+	case 4:
+		of = w.someJoiner(op.Queue)
+	}
+	for i := range op.Next {
+		if op.Next[i].Join == 0 {
+			op.Next[i].Joiner = of
+		}
+	}
+}
+
+// configureJoined lets members in each of these queues have joiners in the others of its kind.
+func (b *bank) configureJoined(c *caller) {
+	for _, name := range b.joined {
+		next := settingsOf(name, b.joined).Next
+		c.insist(fmt.Sprint("setting ", name), func(ctx context.Context) error {
+			_, err := queueOf(c.client, name).Configure(ctx, client.Settings{Next: next})
+			return err
+		})
 	}
 }
 
@@ -275,10 +399,23 @@ func (w *teller) rememberJoin(op *books.Operation) {
 	case op.Kind != books.Push:
 	case op.Joiner != "" && op.Outcome == books.Refused:
 		w.open = slices.DeleteFunc(w.open,
-			func(of books.Operation) bool { return of.Items[0].ID == op.Joiner })
+			func(of books.Operation) bool { return refOf(&of) == op.Joiner })
 	case op.Join > 0 && op.Outcome == books.Done:
 		w.open = append([]books.Operation{*op}, w.open[:min(len(w.open), maxOpen)]...)
 	}
+}
+
+// refOf names the joiner that an operation has pushed, as members do.
+func refOf(op *books.Operation) string {
+	return client.JoinerRef{Queue: op.Queue, ID: op.Items[0].ID}.String()
+}
+
+// joinerOf names the joiner of an item, "" if it has none.
+func joinerOf(item *client.Item) string {
+	if item.Joiner == nil {
+		return ""
+	}
+	return item.Joiner.String()
 }
 
 // joined returns the nth message of a push, with what makes it a joiner or a member.
@@ -289,9 +426,24 @@ func joined(m client.Message, op *books.Operation, n int) client.Message {
 	case op.Join > 0:
 		return m.With(client.Joiner(client.JoinerRef{Frame: 0}))
 	case op.Joiner != "":
-		return m.With(client.Joiner(client.JoinerRef{Queue: op.Queue, ID: op.Joiner}))
+		return m.With(client.Joiner(sure(subjects.ParseJoiner(op.Joiner))))
 	}
 	return m
+}
+
+// joinHeaders returns what makes a successor a joiner or a member, in a request in which the first
+// successor is the frame with that number.
+func joinHeaders(next *books.Successor, first int) nats.Header {
+	m := client.Message{Headers: nats.Header{}}
+	if next.Join > 0 {
+		m = m.With(client.Join(time.Duration(next.Join)))
+	}
+	if next.Joiner != "" {
+		ref := sure(subjects.ParseJoiner(next.Joiner))
+		ref.Frame += first
+		m = m.With(client.Joiner(ref))
+	}
+	return m.Headers
 }
 
 // The accounts of joins accept what may happen and find each kind of fault.
@@ -305,7 +457,7 @@ func TestJoinAccounts(t *testing.T) {
 			},
 		}
 	}
-	late := books.Operation{Kind: books.Push, Value: "3", Joiner: "id"}
+	late := books.Operation{Kind: books.Push, Value: "3", Joiner: "jobs id"}
 	refused, lost := late, late
 	refused.Outcome, lost.Outcome = books.Refused, books.Lost
 
@@ -313,10 +465,10 @@ func TestJoinAccounts(t *testing.T) {
 		return books.Operation{Kind: kind, Items: []books.Item{item}}
 	}
 	lease := func(value string) books.Operation {
-		return took(books.LeaseMin, books.Item{Value: value, Fence: 1, Joiner: true})
+		return took(books.LeaseMin, books.Item{Value: value, Fence: 1, Joiner: "jobs id"})
 	}
 	pop := func(value string) books.Operation {
-		return took(books.PopMin, books.Item{Value: value, Joiner: true})
+		return took(books.PopMin, books.Item{Value: value, Joiner: "jobs id"})
 	}
 	use := func(kind books.Kind, value string) books.Operation {
 		return books.Operation{Kind: kind, Value: value, Fence: 1}
@@ -325,6 +477,14 @@ func TestJoinAccounts(t *testing.T) {
 		joined := books.Joined{Done: done, Dead: dead, Gone: gone, Open: open}
 		return took(books.PopMin, books.Item{Value: "joiner", Joined: &joined})
 	}
+
+	then := func(value, of string, next ...books.Successor) books.Operation {
+		return books.Operation{Kind: books.Ack, Value: value, Fence: 1, Joiner: of, Next: next}
+	}
+	fan := then("0", "", books.Successor{Value: "joiner", Join: int64(time.Hour)},
+		books.Successor{Value: "2", Joiner: firstNext})
+	more := books.Successor{Value: "3", Joiner: "jobs id"}
+	heir, stranger := then("1", "jobs id", more), then("0", "", more)
 
 	long := push(time.Hour)
 	ack1, ack2 := use(books.Ack, "1"), use(books.Ack, "2")
@@ -348,6 +508,13 @@ func TestJoinAccounts(t *testing.T) {
 		"came back": {"", []books.Operation{
 			long, ran(0, 0, 2, 0), took(books.PopMin, books.Item{Value: "1"}),
 		}},
+		"of an acknowledgement": {"", []books.Operation{fan, lease("2"), ran(0, 0, 1, 0)}},
+		"added by a member": {"", []books.Operation{
+			long, lease("1"), heir, pop("3"), ran(1, 0, 2, 0),
+		}},
+		"added too late": {"", []books.Operation{
+			long, ran(0, 0, 2, 0), stranger, took(books.PopMin, books.Item{Value: "3"}),
+		}},
 		"not run yet": {"", []books.Operation{long, lease("1"), ack1}},
 		"has not run": {"served before", []books.Operation{
 			long, took(books.PopMin, books.Item{Value: "joiner"}),
@@ -360,7 +527,23 @@ func TestJoinAccounts(t *testing.T) {
 			long, lease("1"), ran(2, 0, 0, 0), ack1,
 		}},
 		"added": {"before its member", []books.Operation{long, ran(2, 0, 0, 0), late}},
-		"open":  {"before its time", []books.Operation{long, ran(1, 0, 0, 1)}},
+		"added by a member, and not counted": {"wrong numbers", []books.Operation{
+			long, lease("1"), heir, ran(1, 0, 1, 0),
+		}},
+		"added by a member, and not waited for": {"before its member", []books.Operation{
+			long, lease("1"), ran(0, 0, 3, 0), heir,
+		}},
+		"added by another job, and not counted": {"wrong numbers", []books.Operation{
+			long, stranger, lease("3"), ran(0, 0, 2, 0),
+		}},
+		"too few of an acknowledgement": {"wrong numbers", []books.Operation{
+			fan, ran(0, 0, 0, 0),
+		}},
+		"of another joiner": {"of another joiner", []books.Operation{
+			long, fan, pop("1"), took(books.PopMin, books.Item{Value: "2", Joiner: "jobs id"}),
+		}},
+		"of no joiner": {"not pushed as a member", []books.Operation{long, pop("9")}},
+		"open":         {"before its time", []books.Operation{long, ran(1, 0, 0, 1)}},
 		"wrong end": {"wrong numbers", []books.Operation{
 			long, lease("1"), ack1, ran(0, 1, 1, 0),
 		}},

@@ -91,6 +91,8 @@ func (w *workload) useOf(g *grip) books.Operation {
 		ID:    g.item.ID,
 		Fence: g.item.Fence,
 		Wait:  g.wait,
+
+		Joiner: g.item.Joiner,
 	}
 
 	switch x := w.random.IntN(100); {
@@ -163,7 +165,7 @@ func popped(op *books.Operation, item *client.Item) error {
 		Unique: item.Unique,
 		Group:  item.Group,
 		Size:   int64(len(item.Value)),
-		Joiner: item.Joiner != nil,
+		Joiner: joinerOf(item),
 		Joined: (*books.Joined)(item.Joined),
 	})
 
@@ -194,7 +196,7 @@ func (c *caller) got(op *books.Operation, list ...*client.Delivery) (err error) 
 		item := books.Item{
 			Value: value, ID: place, Job: d.ID, Unique: d.Unique, Group: d.Group,
 			Size: int64(len(d.Value)), Fence: fence, Deliveries: d.Deliveries,
-			Until: c.since(d.Until), Joiner: d.Joiner != nil,
+			Until: c.since(d.Until), Joiner: joinerOf(&d.Item),
 			Joined: (*books.Joined)(d.Joined),
 		}
 

@@ -70,7 +70,7 @@ func leased(k books.Kind) books.Kind {
 func TestOutcomes(t *testing.T) {
 	testAccounts(t, accountSystems(), func(b *bank) {
 		b.full = tracedQueues()
-		b.traced = b.full
+		b.traced, b.joined = b.full, b.full
 		b.few, b.between = min(b.few, fewTraced), betweenTraced
 	})
 }
@@ -223,6 +223,7 @@ func (w *teller) decorate(op *books.Operation) {
 		}
 	}
 	w.workload.decorate(op, w.number, next, w.newValue)
+	w.joinNext(op)
 }
 
 // newValue is the value of a new item.
@@ -244,8 +245,10 @@ func (b *burster) encodeOutcome(r *pending, ack *nats.Msg) *nats.Msg {
 			}
 		}
 	}
+	first := len(frames)
 	for _, next := range op.Next {
-		h := nats.Header{subjects.HeaderQueue: {next.Queue}}
+		h := joinHeaders(&next, first)
+		h[subjects.HeaderQueue] = []string{next.Queue}
 		if isKeptByPush(next.Queue) {
 			h[subjects.HeaderKeep] = []string{keepFor.String()}
 		}

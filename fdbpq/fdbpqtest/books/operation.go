@@ -148,7 +148,8 @@ type Operation struct {
 	// Unique is the unique key of a Push, or of the item that a pop without a Batch returned.
 	Unique string `json:"unique,omitempty"`
 	// Join is for how long the first item of a Push with a Batch waits for the others, its members;
-	// Joiner is the id of the joiner that the item of another Push is a member of.
+	// Joiner is the joiner of the item of another Push, or of the token: its queue and its id, as
+	// in the header.
 	Join   int64  `json:"join,omitempty"`
 	Joiner string `json:"joiner,omitempty"`
 	// Group is the group of a Push, or of the item that a pop without a Batch returned; "" for
@@ -237,9 +238,9 @@ type Item struct {
 	Deliveries int64  `json:"deliveries,omitempty"`
 	// Until is when the lease is over, by the clock of the bridge that gave it.
 	Until int64 `json:"until,omitempty"`
-	// Joiner says that the item is a member of a joiner, and Joined what a joiner says of its
-	// members, nil if it says nothing.
-	Joiner bool    `json:"joiner,omitempty"`
+	// Joiner is the joiner that the item is a member of, as in an Operation; "" for none. Joined is
+	// what a joiner says of its members, nil if it says nothing.
+	Joiner string  `json:"joiner,omitempty"`
 	Joined *Joined `json:"joined,omitempty"`
 	// Result is what an acknowledgement of several leases says of this one.
 	Result string `json:"result,omitempty"`
@@ -255,6 +256,10 @@ type Successor struct {
 	Queue string `json:"queue"`
 	Value string `json:"value"`
 	Size  int64  `json:"size"` // of the value, as in an Operation
+	// Join is for how long it waits for its members, and Joiner its joiner, as in an Operation, or
+	// the number of a successor of the same acknowledgement.
+	Join   int64  `json:"join,omitempty"`
+	Joiner string `json:"joiner,omitempty"`
 }
 
 // IsCut reports whether the answer said that the next item was too large.

@@ -88,8 +88,10 @@ func (b *Books) endTraced(op *Operation) {
 
 	switch {
 	case op.Kind == Push:
-		for _, value := range op.pushes() {
-			o.push(b, op.Queue, value, eventOf(op, b.tolerance))
+		for n, value := range op.pushes() {
+			e := eventOf(op, b.tolerance)
+			e.delayed = e.delayed || op.Join > 0 && n == 0
+			o.push(b, op.Queue, value, e)
 		}
 		if op.Outcome == Done && op.Batch == 0 {
 			o.identify(b, op.Value, op.ID, op)
@@ -146,7 +148,7 @@ func (b *Books) settleTraced(op *Operation) {
 
 	for _, next := range op.Next {
 		push := eventOf(op, b.tolerance)
-		push.kind, push.place, push.until = Push, 0, 0
+		push.kind, push.place, push.until, push.delayed = Push, 0, 0, next.Join > 0
 		switch {
 		case len(op.Items) > 0:
 			push.outcome = Done // else there would be no next items

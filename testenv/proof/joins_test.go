@@ -63,6 +63,7 @@ type member struct {
 	of      *joiner
 	outcome books.Outcome // of its push as a member; "" before that has ended
 	fence   int64         // of the newest lease as a member
+	until   int64         // when that is over, unless it is extended
 	bare    bool          // it was delivered, and was no member any more
 	end     string        // how it ended, if that is certain
 
@@ -210,7 +211,9 @@ func (j *joins) out(m *member, op *books.Operation, item *books.Item) {
 	case m.bare:
 		return
 	case op.Kind.Leases():
-		m.fence = max(m.fence, item.Fence)
+		if item.Fence > m.fence {
+			m.fence, m.until = item.Fence, item.Until
+		}
 	default:
 		m.end = "gone"
 	}
@@ -232,6 +235,9 @@ func (j *joins) use(op *books.Operation) {
 	}
 
 	m.openTill = max(m.openTill, op.Call)
+	if op.Return > m.until-j.tolerance { // a pop may have had it, and given it back as no member
+		return
+	}
 	switch {
 	case op.Kind.Acks():
 		m.end = "done"

@@ -37,6 +37,11 @@ var everyCommand = []struct {
 		words:    "no item has this id: queue jbos is not in use: pq ls lists those that are",
 	},
 	{
+		args:     "trail jbos " + someID,
+		misspelt: exitEmpty,
+		words:    "no item has this id: queue jbos is not in use: pq ls lists those that are",
+	},
+	{
 		args:     "rank jbos " + someID,
 		misspelt: exitEmpty,
 		words:    "no item has this id: queue jbos is not in use: pq ls lists those that are",

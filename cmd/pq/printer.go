@@ -14,9 +14,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // itemJSON is the help of the flag --json of commands that print items.
@@ -68,6 +70,12 @@ type item struct {
 	ResultCut    bool     `json:"result_cut,omitempty"`
 	ContentType  string   `json:"content_type,omitempty"`
 	Progress     string   `json:"progress,omitempty"`
+
+	// These are the trail of a job.
+	Attempts       []trail.Attempt `json:"attempts,omitempty"`
+	Parent         *trail.Job      `json:"parent,omitempty"`
+	Successors     []trail.Job     `json:"successors,omitempty"`
+	MoreSuccessors int             `json:"more_successors,omitempty"`
 	subjects.Failure
 
 	bytes []byte // the value
@@ -226,6 +234,8 @@ func newStored(q *queue, from *client.StoredItem) *item {
 
 	it.Due, it.Expires = timeText(timeOf(from.Due)), timeText(timeOf(from.Expires))
 	it.Holder, it.Progress = from.Holder, string(from.Progress)
+	it.Attempts, it.Parent = from.Attempts, target.ParentOf(from)
+	it.Successors, it.MoreSuccessors = from.Successors, from.MoreSuccessors
 	it.addTimes(timeOf(from.LeasedAt), time.Time{})
 	if done := from.Done; done != nil {
 		it.ResultCut = done.ResultCut

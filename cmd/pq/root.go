@@ -46,7 +46,7 @@ func newRoot() (root *cobra.Command, started *bool) {
 		newGroup("workers", newWork(a), newLease(a), newAck(a), newNak(a), newTerm(a),
 			newExtend(a), newBusy(a)),
 		newGroup("items by their ids", newFind(a), newGet(a), newRank(a), newMv(a), newRm(a),
-			newRelease(a), newRedrive(a)),
+			newRelease(a), newRedrive(a), newTrail(a)),
 		newGroup("queues", newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a),
 			newResume(a), newPurge(a), newDelete(a)),
 		newGroup("schedules", newSchedule(a)),

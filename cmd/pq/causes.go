@@ -23,7 +23,7 @@ func (b *browsing) listCauses(ctx context.Context, s *session) error {
 		return err
 	}
 
-	var causes target.Causes
+	causes := target.Causes{After: b.after}
 	defer b.bar.Clear()
 	for i, q := range queues {
 		more, err := b.addCauses(ctx, s, q, &causes)

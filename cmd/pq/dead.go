@@ -29,9 +29,17 @@ func newDead(a *app) *cobra.Command {
 how long they have been there, why, the last error, and the start of the value.
 With --by cause, count those whose errors differ only in numbers, ids and
 addresses. pq redrive sends dead letters back, pq rm removes them.`,
-		Example: `  pq dead --by cause
+		Example: `  pq dead --by cause --since 1h
   pq dead jobs --error "dial tcp *: i/o timeout" --all | pq rm jobs-dead -`,
-		PreRunE: func(*cobra.Command, []string) error { return b.checkBy(by) },
+		PreRunE: func(*cobra.Command, []string) error {
+			if err := flags.CheckWait("since", b.since); err != nil {
+				return err
+			}
+			if b.since > 0 {
+				b.after = time.Now().Add(-b.since)
+			}
+			return b.checkBy(by)
+		},
 	}, func([]string) error {
 		if by != "" {
 			return b.run(b.listCauses)
@@ -43,6 +51,7 @@ addresses. pq redrive sends dead letters back, pq rm removes them.`,
 	flags.Completes(cmd, "by", "cause")
 	cmd.Flags().StringVar(&b.died, "error", "",
 		"only those with the error or cause `TEXT`")
+	flags.Duration(cmd.Flags(), &b.since, "since", 0, "only those of the last `DURATION`")
 	return cmd
 }
 
@@ -85,6 +94,8 @@ func (b *browsing) noteNoLetters(ctx context.Context, s *session, found int64) {
 	home, isDead := strings.CutSuffix(b.name, settings.DeadSuffix)
 	switch {
 	case found > 0:
+	case b.since > 0:
+		b.say("no such dead letter is of the last %v: pq dead without --since lists all", b.since)
 	case b.name == "" && b.died == "" && !terminal.Is(b.cmd.ErrOrStderr()):
 	case b.name == "" && b.died == "" && b.options.Match == "" && len(b.headers) == 0:
 		b.say("no queue has dead letters")
@@ -145,7 +156,8 @@ func (b *browsing) deadLetterQueues(ctx context.Context, s *session) ([]*queue, 
 // their terminal, for programs one with tabs.
 func (b *browsing) deadRow(q *queue, it *client.StoredItem, width int) string {
 	d := target.DeadLetter(it)
-	if d == nil || b.died != "" && !target.DiedOf(d, b.died) {
+	isOld := d != nil && d.At.Before(b.after)
+	if d == nil || isOld || b.died != "" && !target.DiedOf(d, b.died) {
 		return ""
 	}
 

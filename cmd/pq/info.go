@@ -73,6 +73,9 @@ type traffic struct {
 
 func trafficOf(t *subjects.Traffic) traffic { return traffic{t.In, t.Out, t.Failed, t.Dead} }
 
+// ends are how items end: a failed delivery, done or dead.
+func (t traffic) ends() [3]int64 { return [3]int64{t.Failed, t.Popped, t.Dead} }
+
 func (t traffic) String() string {
 	return fmt.Sprintf("%s pushed, %s popped, %s failed, %s dead", terminal.Grouped(t.Pushed),
 		terminal.Grouped(t.Popped), terminal.Grouped(t.Failed), terminal.Grouped(t.Dead))

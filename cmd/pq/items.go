@@ -29,6 +29,8 @@ type browsing struct {
 	limit   int
 	all     bool
 	died    string // the error of the dead letters to print, "" for any
+	since   time.Duration
+	after   time.Time // since then; zero for any time
 
 	table          *terminal.Table    // of the items, nil if they have lines of another kind
 	bar            *terminal.Progress // nil if none is shown

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/discovery"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -20,11 +21,12 @@ import (
 type counted struct {
 	Kind string `json:"kind"`
 	subjects.QueueCounts
+	Hour *traffic `json:"hour,omitempty"` // with --traffic
 }
 
 // counted is the queue as an entry in a list, with nothing counted.
 func (q *queue) counted() counted {
-	return counted{q.kind().Short(), subjects.QueueCounts{Queue: q.name}}
+	return counted{Kind: q.kind().Short(), QueueCounts: subjects.QueueCounts{Queue: q.name}}
 }
 
 func (q counted) items() int64 { return q.Ready + q.Leased + q.Delayed }
@@ -35,30 +37,39 @@ func (q counted) isFIFO() bool { return q.Kind == subjects.FIFO.Short() }
 var countColumns = []string{"KIND", "QUEUE~", "READY>", "LEASED>", "DELAYED>", ""}
 
 func newLs(a *app) *cobra.Command {
-	var asJSON, fifoOnly bool
+	var asJSON, fifoOnly, traffic bool
 	cmd := &cobra.Command{
 		Use:        "ls",
 		SuggestFor: []string{"queues"},
 		Short:      "List the queues",
 		Long: `List the queues that have items or settings, and how many items are ready,
 leased and delayed. The kind is pq for priority queues, q for FIFO queues. A
-terminal also shows which are paused.`,
-		Example: "  pq ls --fifo --json",
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.ls(cmd, fifoOnly, asJSON) },
+terminal also shows which are paused. With --traffic, list how many deliveries
+failed in the last hour, how many items are done, acknowledged or popped, and
+how many became dead letters.`,
+		Example: "  pq ls --fifo --json\n  pq ls --traffic",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.ls(cmd, fifoOnly, asJSON, traffic)
+		},
 	}
 
 	cmd.Flags().BoolVarP(&fifoOnly, "fifo", "q", false, "only FIFO queues")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a line of JSON for each queue")
+	cmd.Flags().BoolVar(&traffic, "traffic", false, "what became of items in the last hour")
 	return cmd
 }
 
-func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
+func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON, traffic bool) error {
 	all := &queue{app: a, cmd: cmd, fifo: fifoOnly}
 	out := cmd.OutOrStdout()
 	var infos []*client.QueueInfo
 	queues, err := ask(all, "", func(ctx context.Context, s *session) ([]counted, error) {
 		queues, err := all.listed(ctx, s)
-		if err == nil && !asJSON && terminal.Is(out) {
+		switch {
+		case err != nil:
+		case traffic:
+			err = all.addTraffic(ctx, s, queues)
+		case !asJSON && terminal.Is(out):
 			infos, _ = s.infos(ctx, queues) // a user may have the right to list alone
 		}
 		return queues, err
@@ -71,6 +82,8 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 	case len(queues) == 0 && terminal.Is(cmd.ErrOrStderr()):
 		all.say("no queue has items or settings: pq push makes one")
 		return nil
+	case traffic:
+		return printTraffic(out, queues)
 	}
 
 	t := terminal.NewTable(out, countColumns...)
@@ -82,6 +95,41 @@ func (a *app) ls(cmd *cobra.Command, fifoOnly, asJSON bool) error {
 		t.Row(row...)
 	}
 
+	return t.Print()
+}
+
+// addTraffic adds what became of the items of queues in the last hour.
+func (q *queue) addTraffic(ctx context.Context, s *session, queues []counted) error {
+	counts, err := discovery.Busiest(ctx, s.nc, s.grammar)
+	if counts.More {
+		q.say("the bridges name only their busiest queues: figures of others may be too small")
+	}
+	for i := range queues {
+		hour := trafficOf(&counts.Of(queues[i].Kind, queues[i].Queue).Hour)
+		queues[i].Hour = &hour
+	}
+	return err
+}
+
+// printTraffic prints how the items of queues have ended.
+func printTraffic(out io.Writer, queues []counted) error {
+	var most [3]int64
+	for _, q := range queues {
+		for column, n := range q.Hour.ends() {
+			most[column] = max(most[column], n)
+		}
+	}
+
+	t := terminal.NewTable(out, "KIND", "QUEUE~", "FAILED>", "", "DONE>", "", "DEAD>", "")
+	for _, q := range queues {
+		row := []any{q.Kind, q.Queue}
+		for column, n := range q.Hour.ends() {
+			if row = append(row, n); terminal.Is(out) {
+				row = append(row, terminal.Bar(n, most[column]))
+			}
+		}
+		t.Row(row...)
+	}
 	return t.Print()
 }
 
@@ -125,7 +173,7 @@ func (q *queue) listed(ctx context.Context, s *session) (all []counted, err erro
 			return nil, err
 		}
 		for _, of := range list {
-			all = append(all, counted{kind.Short(), of})
+			all = append(all, counted{Kind: kind.Short(), QueueCounts: of})
 		}
 	}
 

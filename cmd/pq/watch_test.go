@@ -68,7 +68,7 @@ func TestChangeOfWatch(t *testing.T) {
 		l := &look{at: time.Unix(int64(second), 0)}
 		for i, n := range ready {
 			counts := subjects.QueueCounts{Queue: fmt.Sprint("jobs", i), Ready: n, Leased: 1}
-			l.queues = append(l.queues, counted{"pq", counts})
+			l.queues = append(l.queues, counted{Kind: "pq", QueueCounts: counts})
 		}
 
 		return l

@@ -35,8 +35,9 @@ type Cause struct {
 // Causes groups dead letters by their causes. The zero value has none. It is not safe for
 // concurrent use.
 type Causes struct {
-	Letters  int // that were added
-	Unlisted int // of these, the ones of causes beyond the first MaxCauses
+	After    time.Time // leaves out what died earlier, or nobody knows when; zero for nothing
+	Letters  int       // that were added
+	Unlisted int       // of these, the ones of causes beyond the first MaxCauses
 	list     []*Cause
 	byKey    map[causeKey]*Cause
 }
@@ -51,7 +52,8 @@ type causeKey struct {
 func (c *Causes) Add(fifo bool, queue string, items []client.StoredItem) (more bool) {
 	for i := range items {
 		letter := DeadLetter(&items[i])
-		if letter != nil && !c.add(fifo, queue, &items[i], letter) {
+		counts := letter != nil && !letter.At.Before(c.After)
+		if counts && !c.add(fifo, queue, &items[i], letter) {
 			return false
 		}
 	}

@@ -22,6 +22,14 @@ func Grouped(n int64) string {
 	return text
 }
 
+// Bar draws a number as a part of the largest one, in up to eight columns.
+func Bar(n, most int64) string {
+	eighths := []rune(" ▏▎▍▌▋▊▉█")
+	most = max(most, 1)
+	length := int((64*n + most - 1) / most) // of 64; something for each n above 0
+	return strings.Repeat("█", length/8) + strings.TrimSpace(string(eighths[length%8]))
+}
+
 // Plural says how many things there are.
 func Plural[T int | int64](n T, thing string) string {
 	if n == 1 {

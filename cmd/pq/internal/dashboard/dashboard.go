@@ -34,6 +34,7 @@ type Dashboard struct {
 	details  ttlCache[queueRef, details]
 
 	durations ttlCache[queueRef, *durations]
+	chains    ttlCache[chainKey, []chainRow]
 
 	turns chan struct{}       // an element for each page that is made
 	sent  *semaphore.Weighted // bytes of pages that browsers have not read yet

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
@@ -33,11 +34,16 @@ func (b *Dashboard) countDead(ctx context.Context, show func(deadView)) (v deadV
 	v.Queues = len(rows)
 
 	var causes target.Causes
+	recent := target.Causes{After: time.Now().Add(-time.Hour)}
 	note := func(q queueRef, items []client.StoredItem) bool {
 		more := causes.Add(q.FIFO(), q.Name, items)
-		v.Counted, v.Causes = int64(causes.Letters), nil // what was shown stays
+		recent.Add(q.FIFO(), q.Name, items)
+		v.Counted, v.Causes, v.Recent = int64(causes.Letters), nil, nil // what was shown stays
 		for _, cause := range causes.List() {
 			v.Causes = append(v.Causes, deadCause{Cause: *cause})
+		}
+		for _, cause := range recent.List() {
+			v.Recent = append(v.Recent, deadCause{Cause: *cause})
 		}
 		show(v)
 		return more
@@ -50,6 +56,9 @@ func (b *Dashboard) countDead(ctx context.Context, show func(deadView)) (v deadV
 
 func (b *Dashboard) getDead(w http.ResponseWriter, r *http.Request) {
 	v, state := b.dead.look(r.Context())
+	if v.IsRecent = r.URL.Query().Has("recent"); v.IsRecent {
+		v.Causes = v.Recent
+	}
 	v.Causes = slices.Clone(v.Causes[:min(len(v.Causes), pageRows)]) // others show them too
 	for i := range v.Causes {
 		v.Causes[i].Can = b.gateway.may(r.Context(), v.Causes[i].In())

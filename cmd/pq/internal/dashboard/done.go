@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
@@ -10,45 +9,33 @@ import (
 )
 
 const (
-	// newestJobs are the finished jobs whose durations a page sums up.
-	newestJobs = 1000
-	// durationsTime is how long it does so before it asks again.
+	// durationsTime is how long a page sums up the durations of finished jobs before it asks again.
 	durationsTime = 10 * time.Second
+	// slowRows are shown of the holders and types that are slowest, and of other short tables.
+	slowRows = 10
 )
 
 // durationsOf returns the durations of a queue, nil if they are not known.
 func (b *Dashboard) durationsOf(ctx context.Context, q queueRef) *durations {
 	d, _ := b.durations.get(ctx, q, func() (*durations, error) {
-		var all []time.Duration
-		left := int64(newestJobs)
-		for page, err := range b.gateway.scan(ctx, q, client.ItemsOptions{State: client.Done}) {
-			if err != nil {
-				return nil, err
-			}
-			for i := range page.Items {
-				if took := target.Took(&page.Items[i]); took != nil {
-					all = append(all, *took)
-				}
-			}
-			if left -= page.Scanned; left <= 0 {
-				break
+		list, err := target.Newest(b.gateway.scan(ctx, q, client.ItemsOptions{State: client.Done}))
+		if err != nil {
+			return nil, err
+		}
+		d := durations{By: map[string][]target.Pace{}}
+		all := target.PacesBy(list, func(*client.StoredItem) string { return "" })
+		if len(all) > 0 {
+			d.Pace = all[0]
+		}
+		for group, name := range target.Groups {
+			if group != "type" || !b.HideValues {
+				paces := target.PacesBy(list, name)
+				d.By[group] = paces[:min(len(paces), slowRows)]
 			}
 		}
-		return sumUp(all[:min(len(all), newestJobs)]), nil
+		return &d, nil
 	})
 	return d // the list itself says what is wrong
-}
-
-// sumUp sums up durations, and sorts them.
-func sumUp(all []time.Duration) *durations {
-	slices.Sort(all)
-	n := len(all)
-	if n == 0 {
-		return &durations{}
-	}
-	return &durations{
-		Jobs: int64(n), Median: all[(n-1)/2], P95: all[(n*95+99)/100-1], Longest: all[n-1],
-	}
 }
 
 // findSlowest returns a search for the slowest of the newest finished jobs, the slowest first.

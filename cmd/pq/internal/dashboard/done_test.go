@@ -163,22 +163,3 @@ func TestHiddenResults(t *testing.T) {
 		"secret")
 	b.get("/queue/pq/jobs/item/"+id).wants(t, 200, "Hidden: ").lacks(t, "secret")
 }
-
-// Durations are summed up as they are said: half took at most the median.
-func TestDurations(t *testing.T) {
-	var all []time.Duration
-	for n := range 100 {
-		all = append(all, time.Duration(100-n)*time.Second)
-	}
-
-	if d := *sumUp(all); d != (durations{100, 50 * time.Second, 95 * time.Second,
-		100 * time.Second}) {
-		t.Errorf("%+v", d)
-	}
-	if d := *sumUp(all[:1]); d.Median != time.Second || d.P95 != d.Median || d.Longest != d.Median {
-		t.Errorf("of one: %+v", d)
-	}
-	if d := *sumUp(nil); d != (durations{}) {
-		t.Errorf("of none: %+v", d)
-	}
-}

@@ -10,9 +10,12 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // none stands for a number that is not known.
@@ -37,6 +40,9 @@ var formats = template.FuncMap{
 	"spark": spark,
 	"json":  func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
 	"short": short,
+	"took":  func(a trail.Attempt) *time.Duration { return target.Length(&a) },
+	"first": target.FirstPush,
+	"dots":  func(n int) string { return strings.Repeat("· ", min(max(n, 0), target.MaxChain)) },
 	"ends":  ends,
 	"runs":  func(text string) []run { return runs(text, math.MaxInt) },
 	"clip":  runs,

@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/settings"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // rowBytes are shown of the values in a table, itemBytes on the page of an item.
@@ -42,6 +44,7 @@ func (b *Dashboard) rowsOf(q queueRef, items []client.StoredItem, headers bool) 
 		if info, err := subjects.ParseItemHeaders(item.Headers); err == nil {
 			rows[i].Dead = info.DeadLetter
 		}
+		rows[i].Parent = target.ParentOf(&item)
 		if b.HideValues {
 			rows[i].Value, rows[i].Progress = nil, nil
 			if rows[i].Done != nil {
@@ -79,12 +82,17 @@ func (b *Dashboard) rowsByID(
 	if len(refs) == 0 {
 		return nil, nil
 	}
-	ids := target.Named(refs, false)
-	items, err := ask(ctx, b.gateway, q, subjects.Get,
-		func(q *client.Queue, ctx context.Context) ([]client.StoredItem, error) {
-			return q.GetItems(ctx, ids, b.valueBytes(bytes))
-		})
+	items, err := b.itemsByID(ctx, q, target.Named(refs, false), b.valueBytes(bytes))
 	return b.rowsOf(q, items, bytes == itemBytes), err
+}
+
+func (b *Dashboard) itemsByID(
+	ctx context.Context, q queueRef, ids []string, bytes int,
+) ([]client.StoredItem, error) {
+	return ask(ctx, b.gateway, q, subjects.Get,
+		func(q *client.Queue, ctx context.Context) ([]client.StoredItem, error) {
+			return q.GetItems(ctx, ids, bytes)
+		})
 }
 
 // notThere says of a queue that it has no job with an id.
@@ -109,6 +117,8 @@ func (b *Dashboard) getItem(w http.ResponseWriter, r *http.Request, q queueRef) 
 		v.Gone, code = rows[0].Text, int(rows[0].Code)
 	default:
 		v.itemRow, v.Can = rows[0], b.gateway.may(r.Context(), rows[0].Queue)
+		v.Chain = b.chainOf(r.Context(), q, &v.itemRow)
+		delete(v.Headers, subjects.HeaderParent)
 		if v.Dead == nil && v.State == subjects.StateReady {
 			v.Rank = b.rank(r.Context(), &rows[0])
 		}
@@ -124,24 +134,65 @@ func (b *Dashboard) getItem(w http.ResponseWriter, r *http.Request, q queueRef) 
 
 // findJob returns the item of a job, or else the dead letter that it has become.
 func (b *Dashboard) findJob(ctx context.Context, q queueRef, id string) ([]itemRow, error) {
-	rows, err := b.rowsByID(ctx, q, []string{id}, itemBytes)
-	if err != nil || len(rows) != 1 || !isGone(rows[0]) {
-		return rows, err
+	in, items, err := b.readJob(ctx, q, id, b.valueBytes(itemBytes))
+	return b.rowsOf(in, items, true), err
+}
+
+// readJob returns the item of a job, or else the dead letter that it has become, and its queue.
+func (b *Dashboard) readJob(
+	ctx context.Context, q queueRef, id string, bytes int,
+) (in queueRef, items []client.StoredItem, err error) {
+	items, err = b.itemsByID(ctx, q, []string{id}, bytes)
+	if err != nil || len(items) != 1 || items[0].Code != subjects.CodeNotFound {
+		return q, items, err
 	}
 
 	info, err := b.monitor.ask(ctx, q)
 	if err != nil {
-		return rows, nil
+		return q, items, nil
 	}
 	dead := q.Named(info.Settings.DeadLetterQueue(q.Name))
-	letters, err := b.rowsByID(ctx, dead, []string{id}, itemBytes)
+	letters, err := b.itemsByID(ctx, dead, []string{id}, bytes)
 	if err != nil || len(letters) != 1 {
-		return rows, nil
+		return q, items, nil
 	}
-	if letter := letters[0].Dead; letter != nil && letter.Queue == q.Name {
-		return letters, nil
+	if letter := target.DeadLetter(&letters[0]); letter != nil && letter.Queue == q.Name {
+		return dead, letters, nil
 	}
-	return rows, nil
+	return q, items, nil
+}
+
+// chainOf returns the chain of a job, nil if it is the only one that is known.
+func (b *Dashboard) chainOf(ctx context.Context, q queueRef, row *itemRow) []chainRow {
+	if row.Parent == nil && len(row.Successors)+row.MoreSuccessors == 0 {
+		return nil
+	}
+
+	self := chainKey{q, row.ID}
+	chain, _ := b.chains.get(ctx, self, func() (rows []chainRow, err error) {
+		get := func(job trail.Job) (string, client.StoredItem, error) {
+			in, found, err := b.readJob(ctx, q.Named(job.Queue), job.ID, client.NoValues)
+			if err != nil || len(found) != 1 {
+				return in.Name, client.StoredItem{}, cmp.Or(err, error(client.ErrBadReply))
+			}
+			return in.Name, found[0], client.ItemResult{Failure: found[0].Failure}.Err()
+		}
+		all, of := target.Chain(trail.Job{Queue: q.Name, ID: row.ID}, get)
+		for _, k := range all {
+			rows = append(rows, chainRow{
+				Queue: q.Named(k.Queue), ID: shorten(k.ID), Indent: k.Depth - all[0].Depth,
+				More: k.More, Standing: k.Standing(time.Now()), IsSelf: k == of, IsOpen: k.IsOpen(),
+			})
+		}
+		return rows, of.Err
+	})
+	return chain
+}
+
+// chainKey is a job, and the queue that it was pushed to.
+type chainKey struct {
+	queueRef
+	id string
 }
 
 // rank returns how many items would be served before one, nil if that is not known.

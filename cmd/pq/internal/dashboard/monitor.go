@@ -297,6 +297,28 @@ func (m *monitor) show(v *queuesView) {
 	v.Sum.Line, v.InLine = m.total.line(now, readyLine), m.total.line(now, pushedLine)
 	v.OutLine, v.FailedLine = m.total.line(now, poppedLine), m.total.line(now, failedLine)
 	v.Past, v.asOf = m.bridges.past(allQueues), m.listed
+	v.Hour, v.Most = m.hour()
+}
+
+// hour returns the queues of which most has failed in the last hour, and the largest of their
+// numbers. m.mu is held.
+func (m *monitor) hour() (rows []hourRow, most subjects.Traffic) {
+	for ref := range m.queues {
+		counted := m.bridges.past(ref).Counted
+		if counted != nil && counted.Hour.Failed+counted.Hour.Dead > 0 {
+			rows = append(rows, hourRow{ref, counted.Hour})
+		}
+	}
+
+	slices.SortFunc(rows, func(a, b hourRow) int {
+		return cmp.Or(cmp.Compare(b.Failed+b.Dead, a.Failed+a.Dead), cmp.Compare(a.Name, b.Name))
+	})
+	rows = rows[:min(len(rows), slowRows)]
+	for _, row := range rows {
+		most.Failed, most.Out = max(most.Failed, row.Failed), max(most.Out, row.Out)
+		most.Dead = max(most.Dead, row.Dead)
+	}
+	return rows, most
 }
 
 // waiting is how many pops wait.

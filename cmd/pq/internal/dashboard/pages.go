@@ -14,6 +14,7 @@ import (
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/settings"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // Page "queues".
@@ -32,12 +33,22 @@ type queuesView struct {
 	// InLine, OutLine and FailedLine are rates of all queues, as counts.Line, and Past is of all.
 	InLine, OutLine, FailedLine []float64
 	Past                        past
-	Rows                        []queueRow // at most 100
-	Pager                       pager
+	// Hour has the queues of which most has failed in the last hour, at most 10, and Most the
+	// largest of their numbers.
+	Hour  []hourRow
+	Most  subjects.Traffic
+	Rows  []queueRow // at most 100
+	Pager pager
 	// Denied says why the queues cannot be listed.
 	Denied string
 
 	asOf time.Time
+}
+
+// hourRow is what became of the items of a queue in the last hour.
+type hourRow struct {
+	queueRef
+	subjects.Traffic
 }
 
 // queueRow is a queue of the list.
@@ -71,6 +82,8 @@ type queueView struct {
 	details
 	// DetailsUnknown says that no bridge has said them now.
 	DetailsUnknown bool
+	// Durations says how long the newest finished jobs took, nil if that is not known.
+	Durations *durations
 	// Push has the fields value, priority, delay, ttl, headers (lines of "Name: value"), group,
 	// msg_id and unique, Pause has for and group, and Config a field for each setting.
 	Push, Pause, Config form
@@ -142,6 +155,8 @@ type itemRow struct {
 	Dead *subjects.DeadLetter
 	// Type is its header of that name, "" without one and where values are hidden.
 	Type string
+	// Parent is the job that has pushed it, nil if that is not known.
+	Parent *trail.Job
 }
 
 // Tries is how many deliveries it has had, a dead letter before it died.
@@ -211,6 +226,62 @@ type itemView struct {
 	As string
 	// Search is the search that led here, "" without one.
 	Search string
+	// Chain has the jobs that have pushed it, and what it has pushed: see target.Chain.
+	Chain []chainRow
+}
+
+// chainRow is a job of the chain of another one.
+type chainRow struct {
+	Queue queueRef // that it was pushed to
+	ID    string
+	// Indent is how far below the first of the chain it is, and More how many of the jobs that it
+	// has pushed are not in the chain.
+	Indent, More int
+	// Standing is what target.Kin.Standing says.
+	Standing string
+	// IsSelf says that it is the job of the page, and IsOpen that the chain waits for it.
+	IsSelf, IsOpen bool
+}
+
+// lifeMark is a part of the line of time of a job: an attempt, or the begin of a life. X and Width
+// are in percent.
+type lifeMark struct {
+	X, Width float64
+	Class    string
+}
+
+// Line returns the line of time of the attempts. It begins with the first push or, if that is not
+// known, with the first attempt.
+func (v *itemView) Line() (marks []lifeMark) {
+	all := v.Attempts
+	if len(all) == 0 {
+		return nil
+	}
+	begin, whole := target.FirstPush(v.ID), time.Duration(0)
+	if begin.IsZero() {
+		begin = cmp.Or(all[0].From, all[0].To)
+	}
+	for i := range all { // the clocks of bridges differ
+		whole = max(whole, all[i].To.Sub(begin))
+	}
+
+	const least = 0.5 // percent, or nobody would see it
+	place := func(t time.Time) float64 {
+		return (100 - least) * float64(min(max(t.Sub(begin), 0), whole)) / float64(max(whole, 1))
+	}
+	for i := range all {
+		a := &all[i]
+		mark := lifeMark{X: place(a.To), Width: least, Class: string(a.How)}
+		if target.Length(a) != nil {
+			mark.X = place(a.From)
+			mark.Width = max(place(a.To)-mark.X, least)
+		}
+		if i == 0 || a.Life != all[i-1].Life {
+			marks = append(marks, lifeMark{X: mark.X, Width: least / 2, Class: "life"})
+		}
+		marks = append(marks, mark)
+	}
+	return marks
 }
 
 // Page "bridges".
@@ -273,8 +344,10 @@ type deadView struct {
 	Counted int64
 	// Denied says why some queues cannot be read.
 	Denied string
-	// Causes are those with the most letters, of the target.MaxLetters that a scan looks at.
-	Causes []deadCause
+	// Causes are those with the most letters, of the target.MaxLetters that a scan looks at, and
+	// Recent the same of the letters of the last hour. IsRecent says that the page shows these.
+	Causes, Recent []deadCause
+	IsRecent       bool
 	scanState
 }
 
@@ -369,9 +442,9 @@ type details struct {
 
 // durations say how long the newest finished jobs of a queue took.
 type durations struct {
-	// Jobs is how many jobs that is: up to newestJobs, without any whose begin is not known.
-	Jobs                 int64
-	Median, P95, Longest time.Duration
+	target.Pace // of all
+	// By has those of the slowest holders and types, by "holder" and "type".
+	By map[string][]target.Pace
 }
 
 // scanState says how far to trust a result.

@@ -53,6 +53,9 @@ func (b *Dashboard) queueView(r *http.Request, q queueRef) *queueView {
 		v.Err = err
 	}
 
+	if info != nil && info.Finished > 0 {
+		v.Durations = b.durationsOf(ctx, q)
+	}
 	v.CountsChart, v.RatesChart = charts(known.points)
 	v.Settings = settingsOf(q, v.Info)
 

@@ -40,6 +40,7 @@ func New(o Options) (*Dashboard, error) {
 		sent: semaphore.NewWeighted(maxSent), files: semaphore.NewWeighted(maxFiles),
 		details:   ttlCache[queueRef, details]{lasts: detailTime, most: maxDetails},
 		durations: ttlCache[queueRef, *durations]{lasts: durationsTime, most: maxDetails},
+		chains:    ttlCache[chainKey, []chainRow]{lasts: detailTime, most: maxDetails},
 	}
 	if b.monitor, err = newMonitor(b.gateway); err != nil {
 		_ = listener.Close()

@@ -48,8 +48,8 @@
 //	settle    lease; how: ack, nak, snooze, term or extend; result, delay, retryDelay, reason,
 //	          progress, next: [{"queue","value","priority"}, ...] -> null
 //	ackAll    leases -> [null or {"error"}, ...]
-//	result    id or msgId, wait -> {"state","value","error","reason","progress"}; error and reason
-//	          are of a dead letter, value and progress null without any
+//	result    id or msgId, wait, follow -> {"state","value","error","reason","progress"}; error
+//	          and reason are of a dead letter, value and progress null without any
 //	call      the members of push, wait -> the result
 //	work      worker, queue or queues, concurrency, ackWait, holder, jobTimeout, retryDelay, max,
 //	          types -> null once it runs
@@ -61,7 +61,8 @@
 //	len       -> the number of ready items
 //	info      -> the body of the reply
 //	items     state, match -> what the replies have of all items
-//	get       id -> an item with "state"
+//	get       id -> an item with "state" and, if it has any, "parent" {"queue","id"}, "attempts"
+//	          as in the protocol, "successors" [{"queue","id"}, ...]
 //	rank      id, max -> {"rank","atLeast"}
 //	queues    -> the names of all queues
 //	schedules -> the records of all schedules
@@ -115,7 +116,8 @@
 //	{"event":"error","worker":"w","class":"NotSent"}
 //
 // With types, start has the key of the handler too, such as "handler":"*", and that of a joiner has
-// what became of its members, such as "joined":"done=2 dead=1 gone=0 open=0". A job has ended as
+// what became of its members, such as "joined":"done=2 dead=1 gone=0 open=0". That of a job with a
+// parent has the id of that, such as "parent":"FQEU...". A job has ended as
 // done if its script came to its end; failed if it failed, was dropped, or comes back on its own
 // wish; or lost, stopped or timeout if the signal of the job cut a wait short, because of its
 // lease, of the timeout of stop, or of jobTimeout. The line is printed before the job is

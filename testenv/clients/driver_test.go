@@ -67,6 +67,7 @@ type event struct {
 	Type       string `json:"type"`
 	Handler    string `json:"handler"`
 	Joined     string `json:"joined"`
+	Parent     string `json:"parent"`
 	How        string `json:"how"`
 	Class      string `json:"class"`
 	At         int64  `json:"at,string"`
@@ -245,8 +246,8 @@ func (a *asked) answer() answer {
 }
 
 // hears waits for the next events about jobs, which come in any order: "start job1 1" or "end job1
-// done". A worker that is not w has its name behind, types, handlers and the members of a joiner
-// too.
+// done". A worker that is not w has its name behind, types, handlers, the members of a joiner and
+// parents too.
 func (d *driver) hears(want ...string) {
 	d.Helper()
 	var got []string
@@ -324,6 +325,9 @@ func (d *driver) note(e event) string {
 	}
 	if e.Joined != "" {
 		words = append(words, "joined "+e.Joined)
+	}
+	if e.Parent != "" {
+		words = append(words, "parent "+d.named("job", e.Parent))
 	}
 	return strings.Join(words, " ")
 }

@@ -28,6 +28,7 @@ type run struct {
 	start, end int64  // in milliseconds; end is 0 without one
 	how        string // it ended
 	joined     string // what a joiner was told of its members
+	parent     string // the id of the parent that it was told of
 }
 
 // mayRepeat says that a job may be done again after it was done.
@@ -53,7 +54,7 @@ func (j *judge) event(d *driver, e event) {
 
 	if e.Event == "start" {
 		j.runs[e.Job] = append(j.runs[e.Job], run{
-			driver: d, worker: e.Worker, start: e.At, joined: e.Joined,
+			driver: d, worker: e.Worker, start: e.At, joined: e.Joined, parent: e.Parent,
 		})
 		return
 	}

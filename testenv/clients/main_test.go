@@ -51,7 +51,7 @@ type scenario struct {
 
 // table has all scenarios.
 var table = [][]scenario{
-	working, failing, leasing, stopping, joining, outages, rights, values, managing,
+	working, failing, leasing, stopping, joining, trailing, outages, rights, values, managing,
 }
 
 // language is one in which there is a driver.

@@ -132,7 +132,7 @@ func (s *story) withNames(text string) string {
 // volatile are members of answers that differ each time.
 var volatile = []string{
 	"pushed_at", "due", "leased_at", "expires", "finished_at", "kept_until", "next_due",
-	"oldest_age_s", "since", "next", "last", "lease",
+	"oldest_age_s", "since", "next", "last", "lease", "from", "to",
 }
 
 // plain returns an answer with names for ids, and without what differs each time or belongs to the

@@ -55,7 +55,7 @@ const members = new Set([
   ...["max", "expires", "count", "peek", "ackWait", "holder", "lease", "how", "result", "reason", "progress", "next"],
   ...["what", "state", "match", "id", "name", "settings", "schedule"],
   ...["wait", "worker", "concurrency", "jobTimeout", "retryDelay", "types", "timeout", "leases", "ids", "place", "places"],
-  "open",
+  ...["open", "follow"],
 ]);
 
 const queue = (c, name = c.queue) => (c.fifo ? client.fifoQueue(name) : client.priorityQueue(name));
@@ -115,7 +115,9 @@ const look = {
   schedules: async (c) => (await listed(queue(c).schedules())).map((record) => wire(record)),
   get: async (c) => {
     const found = await queue(c).get(c.id);
-    return { ...item(found), state: found.state };
+    const { parent, attempts, successors } = found;
+    const past = { ...(attempts.length > 0 && { attempts }), ...(successors.length > 0 && { successors }) };
+    return { ...item(found), state: found.state, parent, ...wire(past) };
   },
 };
 
@@ -204,7 +206,7 @@ const operations = {
   look: (c) => known(look, c.what)(c),
   manage: (c) => known(manage, c.what)(c),
   async result(c) {
-    const r = await queue(c).result(c.msgId ? { msgId: c.msgId } : c.id, { wait: c.wait });
+    const r = await queue(c).result(c.msgId ? { msgId: c.msgId } : c.id, { wait: c.wait, follow: c.follow });
     return {
       state: r.state,
       value: r.value ? base64(r.value) : null,
@@ -256,8 +258,9 @@ const stop = async (list, timeout) => void (await Promise.all(list.map((worker) 
 const handlerOf = (worker, handler) => async (job, { signal }) => {
   const at = () => String(Date.now());
   const joined = job.joined && Object.entries(job.joined).map(([name, n]) => `${name}=${n}`).join(" ");
-  const { id, deliveries, type } = job;
-  say({ event: "start", worker, job: id, deliveries: String(deliveries), type, handler, joined, at: at() });
+  const { id, deliveries, type, parent } = job;
+  const about = { type, handler, joined, parent: parent?.id };
+  say({ event: "start", worker, job: id, deliveries: String(deliveries), ...about, at: at() });
   let how = "failed";
   try {
     const result = await play(job, signal);

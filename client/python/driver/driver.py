@@ -35,7 +35,7 @@ MEMBERS = {
     "ackAll": "leases",
     "look": "what state match id max",
     "manage": "what id ids place places state priority max settings group name schedule",
-    "result": "id msgId wait",
+    "result": "id msgId wait follow",
     "call": PUSH + " wait",
     "work": "worker queues concurrency ackWait holder jobTimeout retryDelay max types",
     "stop": "worker timeout",
@@ -45,7 +45,7 @@ MEMBERS = {
 CLASSES: dict[type, str] = {
     getattr(pqbridge, name + "Error"): name
     for name in (
-        "BadArgument BadRequest NotFound LeaseLost Leased Joined TooLarge Overloaded Internal Unavailable "
+        "BadArgument BadRequest NotFound LeaseLost Leased Joined Chain TooLarge Overloaded Internal Unavailable "
         "NoBridge BadReply NotSent UnknownOutcome NoHeartbeat JobFailed NotDone"
     ).split()
 }
@@ -284,7 +284,10 @@ class Driver:
             return [numbers_as_text(record) async for record in q.schedules()]
         if what == "get":
             item = await q.get(c["id"])
-            return item_object(item) | {"state": item.state}
+            past: Object = {"attempts": numbers_as_text(item.attempts)} if item.attempts else {}
+            past |= {"successors": [job._asdict() for job in item.successors]} if item.successors else {}
+            past |= {"parent": item.parent._asdict()} if item.parent else {}
+            return item_object(item) | {"state": item.state} | past
         raise UnsupportedError(f"what {what}")
 
     async def do_manage(self, c: Object) -> Any:
@@ -324,7 +327,9 @@ class Driver:
         raise UnsupportedError(f"what {what}")
 
     async def do_result(self, c: Object) -> Object:
-        r = await self.queue(c).result(c.get("id") or None, msg_id=c.get("msgId") or None, wait=c.get("wait", 0))
+        r = await self.queue(c).result(
+            c.get("id") or None, msg_id=c.get("msgId") or None, wait=c.get("wait", 0), follow=c.get("follow", False)
+        )
         return {
             "state": r.state,
             "value": text_of(r.value) if r.has_result else None,
@@ -403,6 +408,8 @@ class Reported:
         about = {"deliveries": str(self.job.deliveries), "type": self.job.type}
         if self.job.joined:
             about["joined"] = " ".join(f"{name}={n}" for name, n in self.job.joined._asdict().items())
+        if self.job.parent:
+            about["parent"] = self.job.parent.id
         self.say("start", about | self.more)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

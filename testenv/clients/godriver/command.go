@@ -58,6 +58,7 @@ type command struct {
 	Schedule json.RawMessage `json:"schedule"`
 
 	Wait        duration `json:"wait"`
+	Follow      bool     `json:"follow"`
 	Worker      string   `json:"worker"`
 	Concurrency int      `json:"concurrency,string"`
 	JobTimeout  duration `json:"jobTimeout"`
@@ -450,7 +451,11 @@ func (c *command) runResult(ctx context.Context, d *driver) (any, error) {
 		result, by = q.ResultByMsgID, c.MsgID
 	}
 
-	r, err := result(ctx, by, wait)
+	options := []client.ResultOption{wait}
+	if c.Follow {
+		options = append(options, client.Follow())
+	}
+	r, err := result(ctx, by, options...)
 	if err != nil {
 		return nil, err
 	}

@@ -172,6 +172,7 @@ var classes = []struct {
 	{client.ErrLeaseLost, "LeaseLost"},
 	{client.ErrLeased, "Leased"},
 	{client.ErrJoined, "Joined"},
+	{client.ErrChain, "Chain"},
 	{client.ErrTooLarge, "TooLarge"},
 	{client.ErrOverloaded, "Overloaded"},
 	{client.ErrInternal, "Internal"},

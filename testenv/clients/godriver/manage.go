@@ -31,7 +31,16 @@ func (c *command) runLook(ctx context.Context, d *driver) (any, error) {
 		}
 		o := itemObject(item)
 		o["state"] = state
-		return o, nil
+		if item.Parent != nil {
+			o["parent"] = item.Parent
+		}
+		if len(item.Successors) > 0 {
+			o["successors"] = item.Successors
+		}
+		if len(item.Attempts) > 0 {
+			o["attempts"], err = asText(item.Attempts, nil)
+		}
+		return o, err
 	case "rank":
 		rank := q.Rank
 		if c.Max.end {

@@ -125,6 +125,9 @@ func (w *worker) handler(key string) client.Work {
 		if j := job.Joined; j != nil {
 			start["joined"] = j.String()
 		}
+		if job.Parent != nil {
+			start["parent"] = job.Parent.ID
+		}
 		w.driver.say(start)
 
 		err := runScript(ctx, job)

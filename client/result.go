@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -128,8 +129,9 @@ func (q *Queue) result(
 			return JobResult{}, fmt.Errorf("%w: it has more than %d jobs", ErrChain, maxLinks)
 		}
 		q, query.id, query.msgID = &Queue{q.client, q.kind, next.Queue}, next.ID, ""
-		if r, next, err = q.awaitResult(ctx, query, end); err != nil {
-			err = fmt.Errorf("job %d of the chain, %s in queue %s: %w", link, query.id, q.name, err)
+		if r, next, err = q.awaitResult(ctx, query, end); errors.Is(err, ErrNotFound) {
+			text := "job %d of the chain, %s in queue %s, is not kept, or gone: %w"
+			err = fmt.Errorf(text, link, query.id, q.name, err)
 		}
 	}
 	return r, err

@@ -243,7 +243,7 @@ func TestFollow(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		_, err = s.jobs.ResultByMsgID(t.Context(), "forgotten,end", client.Follow())
 		if !errors.Is(err, client.ErrNotFound) ||
-			!strings.Contains(err.Error(), "job 2 of the chain") {
+			!strings.Contains(err.Error(), "job 2 of the chain, ") {
 			t.Errorf("a job that is gone: %v", err)
 		}
 	})

@@ -25,7 +25,7 @@ export async function followResult<Result>(
     const done = async (id: string): Promise<void> => void (next = await queue.pushedBy(id));
     const r = await awaitResult<Result>(queue, asked, until, limit, signal, done).catch((err) => {
       if (link === 1 || !(err instanceof NotFoundError)) throw err;
-      throw new NotFoundError(`job ${link} of the chain, ${asked.id} in queue ${queue.name}: ${err.text}`, err);
+      throw new NotFoundError(`job ${link} of the chain, ${asked.id} in queue ${queue.name}, is not kept, or gone: ${err.text}`, err);
     });
     if (!next) return r;
     queue = queue.client[queue.fifo ? "fifoQueue" : "priorityQueue"](next.queue);

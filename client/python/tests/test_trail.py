@@ -142,5 +142,7 @@ async def test_a_result_follows_a_chain_to_its_last_job_and_says_where_a_chain_b
         await follow("a,b,gone")
 
     await b.purge("done")
-    with pytest.raises(pqbridge.NotFoundError, match=rf"^job 2 of the chain, \S+ in queue {b.name}: "):
+    with pytest.raises(
+        pqbridge.NotFoundError, match=rf"^job 2 of the chain, \S+ in queue {b.name}, is not kept, or gone: "
+    ):
         await a.result(msg_id="a,b,gone", follow=True)

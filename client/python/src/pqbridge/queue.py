@@ -281,7 +281,8 @@ class Queue(Handle):
                 result = await queue._result(query, max(0.0, end - clock()), next if follow else None)
             except errors.NotFoundError as error:
                 if link > 1:
-                    error.text = f"job {link} of the chain, {query['id']} in queue {queue.name}: {error.text}"
+                    where = f"job {link} of the chain, {query['id']} in queue {queue.name}"
+                    error.text = f"{where}, is not kept, or gone: {error.text}"
                 raise
             if not next:
                 return result

@@ -134,6 +134,11 @@ func (b *modelBatch) configure(o *fdbpq.Op, r *fdbpq.Result) {
 
 		changed.PauseUntil = changed.PauseUntil.Truncate(time.Microsecond)
 		b.changeRates(&changed)
+		if changed.Trail < b.settings.Trail {
+			for _, i := range b.items {
+				i.attempts = nil
+			}
+		}
 		b.settings = changed
 	}
 	if b.wantErr(o, r, nil); !reflect.DeepEqual(*r.Settings, b.settings) {
@@ -164,7 +169,8 @@ func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
 	case item == nil:
 		b.wantErr(o, r, fdbpq.ErrNotFound)
 	case o.Kind == fdbpq.OpGet:
-		if b.wantItem(o, r, item); r.State != item.state {
+		if b.wantItem(o, r, item); r.State != item.state ||
+			!sameTrail(r.Found.Attempts(), withLives(item.Headers, item.attempts)) {
 			b.fail(o, r, item)
 		}
 	default:
@@ -185,7 +191,8 @@ func (b *modelBatch) wantLetter(o *fdbpq.Op, r *fdbpq.Result, letter *modelItem)
 	if dead.items[letter.ID] != letter { // it has arrived in this batch
 		letter.ID, letter.told = r.Item.ID, r.Item.ID
 	}
-	if b.wantItem(o, r, letter); r.State != letter.state || r.Queue != dead.name {
+	if b.wantItem(o, r, letter); r.State != letter.state || r.Queue != dead.name ||
+		!sameTrail(r.Found.Attempts(), withLives(letter.Headers, letter.attempts)) {
 		b.fail(o, r, letter)
 	}
 }
@@ -427,6 +434,7 @@ func (b *modelBatch) restore(o *fdbpq.Op, r *fdbpq.Result) {
 		b.effects.Expired++
 		return
 	}
+	i.attempts = nil
 
 	for _, other := range b.items {
 		if i.Unique != "" && other.Unique == i.Unique {
@@ -502,6 +510,7 @@ func (b *modelBatch) release(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 	default:
 		b.wantErr(o, r, nil)
 		i.state, i.due, i.token = fdbpq.Ready, time.Time{}, fdbpq.Token{}
+		i.since = time.Time{}
 		i.deliveries--
 		b.counts["released"]++
 	}
@@ -510,6 +519,10 @@ func (b *modelBatch) release(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 // sendHome sends a dead letter back to the queue that it was in, as a new push.
 func (b *modelBatch) sendHome(i *modelItem) *modelItem {
 	home := b.queue(i.DeadLetter.Queue, b.fifo)
+	headers := i.Headers
+	if len(i.attempts) > 0 {
+		headers = withTrail(headers, withLives(headers, i.attempts), b.settings.Trail)
+	}
 	b.lose(i, "redriven")
 
 	job := i.Job()
@@ -518,7 +531,7 @@ func (b *modelBatch) sendHome(i *modelItem) *modelItem {
 			ID:       i.ID,
 			PushedAt: b.now,
 			Message: fdbpq.Message{
-				Value: i.Value, Headers: i.Headers, First: &job, Keep: i.Keep,
+				Value: i.Value, Headers: headers, First: &job, Keep: i.Keep,
 			},
 		},
 		state: fdbpq.Ready,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // modelFinished is a job that is done and kept.
@@ -17,6 +18,8 @@ type modelFinished struct {
 	at, until time.Time
 	order     int    // counts the jobs that finished
 	result    string // "" is none
+	trail     []trail.Attempt
+	next      int // successors
 }
 
 // keep removes an item that is acknowledged, and keeps its job if the push or the settings say so.
@@ -33,6 +36,7 @@ func (b *modelBatch) keep(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 	}
 	b.ended++
 	f := &modelFinished{modelItem: *i, at: b.now, until: b.now.Add(keep), order: b.ended}
+	f.Headers = f.endLife(b.settings.Trail)
 	if o.Report != nil {
 		f.result = string(o.Report.Result)
 	}
@@ -83,7 +87,11 @@ func (b *modelBatch) lookFinished(o *fdbpq.Op, r *fdbpq.Result, f *modelFinished
 	}
 	b.counts["found done"]++
 	b.wantErr(o, r, nil)
-	if !f.is(&r.Item) || r.State != fdbpq.Done || r.Found.Finished == nil ||
+	if next, more := r.Found.Successors(); len(next)+more != f.next {
+		b.fail(o, r, f.next)
+	}
+	if !f.is(withoutNext(&r.Item)) || r.State != fdbpq.Done || r.Found.Finished == nil ||
+		!sameTrail(r.Found.Attempts(), f.trail) ||
 		string(r.Found.Finished.Result) != f.result || !r.Found.Finished.Until.Equal(f.until) {
 		b.fail(o, r, f)
 	}
@@ -119,7 +127,8 @@ func (b *modelBatch) editFinished(o *fdbpq.Op, r *fdbpq.Result, f *modelFinished
 			ID:       r.Item.ID,
 			PushedAt: b.now,
 			Message: fdbpq.Message{
-				Value: f.Value, Headers: f.Headers, First: &job, Keep: f.Keep,
+				Value: f.Value, First: &job, Keep: f.Keep,
+				Headers: withTrail(f.Headers, f.trail, b.settings.Trail),
 			},
 		},
 		state: fdbpq.Ready,

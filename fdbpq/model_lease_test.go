@@ -12,6 +12,7 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/subjects/settings"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // settle runs the operations with tokens.
@@ -93,7 +94,7 @@ func (b *modelBatch) ack(from, to int) {
 
 	for n := from; n < to; n++ {
 		if said := b.ops[n].Report; said != nil {
-			b.pushNext(said.Next)
+			b.pushNext(said.Next, held)
 		}
 	}
 
@@ -115,8 +116,8 @@ func (q *modelQueue) mayPush(ops []fdbpq.Op) bool {
 	return !pushes || slices.Contains(q.settings.Next, nextQueue)
 }
 
-// pushNext pushes the successors of an acknowledgement.
-func (b *modelBatch) pushNext(next []fdbpq.Op) {
+// pushNext pushes the successors of an acknowledgement of some leases.
+func (b *modelBatch) pushNext(next []fdbpq.Op, held []*modelItem) {
 	to := b.queue(nextQueue, b.fifo)
 	for i := range next {
 		item := &modelItem{
@@ -125,6 +126,13 @@ func (b *modelBatch) pushNext(next []fdbpq.Op) {
 		}
 		if !b.fifo {
 			item.ID.Priority = next[i].Priority
+		}
+		if job := held[next[i].Parent].Job(); b.settings.Trail > 0 {
+			parent := trail.Job{Queue: b.name, ID: job.String()}
+			item.Headers = withHeader(item.Headers, trail.HeaderParent, []string{parent.String()})
+			if f := b.finished[job]; f != nil {
+				f.next++
+			}
 		}
 		to.arrived = append(to.arrived, item)
 		b.counts["successor"]++
@@ -146,6 +154,7 @@ func (b *modelBatch) useToken(o *fdbpq.Op, r *fdbpq.Result) {
 	switch {
 	case o.Kind == fdbpq.OpExtend:
 		i.wait = cmp.Or(o.Lease, i.wait)
+		i.forgive()
 		i.state, i.due = fdbpq.Leased, b.now.Add(i.wait)
 
 		if !r.Lease.Until.Equal(i.due) {
@@ -153,13 +162,14 @@ func (b *modelBatch) useToken(o *fdbpq.Op, r *fdbpq.Result) {
 		}
 	case o.Kind == fdbpq.OpTerm:
 		reason := strings.NewReplacer("\n", " ", "\x00", " ").Replace(o.Reason)
-		b.die(i, cmp.Or(reason[:min(len(reason), fdbpq.MaxTermReason)], fdbpq.ReasonTerminated))
+		b.die(i, cmp.Or(reason[:min(len(reason), fdbpq.MaxTermReason)], fdbpq.ReasonTerminated),
+			i.attempt(trail.Term, b.now, o.Reason))
 	case b.expired(i):
 		b.expire(i)
 	default:
 		i.reason = cmp.Or(o.Reason, i.reason)
 		if !o.Uncounted && b.exhausted(i) {
-			b.die(i, fdbpq.ReasonMaxDeliver)
+			b.die(i, fdbpq.ReasonMaxDeliver, i.attempt(trail.Nak, b.now, o.Reason))
 			return
 		}
 
@@ -169,9 +179,14 @@ func (b *modelBatch) useToken(o *fdbpq.Op, r *fdbpq.Result) {
 
 // giveBack ends a lease with a nak.
 func (b *modelBatch) giveBack(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
+	if !o.Uncounted {
+		b.note(i, i.attempt(trail.Nak, b.now, o.Reason))
+	}
+
 	delay := o.Delay
 	switch {
 	case o.Uncounted:
+		i.forgive()
 		i.deliveries--
 		delay = max(delay, 0)
 	case delay == fdbpq.Backoff && len(b.settings.Backoff) == 0:
@@ -183,7 +198,7 @@ func (b *modelBatch) giveBack(o *fdbpq.Op, r *fdbpq.Result, i *modelItem) {
 		delay = b.backoff(i)
 	}
 
-	i.token, i.state, i.due = fdbpq.Token{}, fdbpq.Ready, time.Time{}
+	i.token, i.state, i.due, i.since = fdbpq.Token{}, fdbpq.Ready, time.Time{}, time.Time{}
 	if delay > 0 {
 		i.state, i.due = fdbpq.Delayed, b.now.Add(delay)
 	}
@@ -314,6 +329,9 @@ func (b *modelBatch) take(n int) {
 	b.waits[n] = i.wait
 	i.state, i.due, i.token = fdbpq.Leased, b.now.Add(i.wait), r.Lease.Token
 	i.deliveries++
+	if i.since = (time.Time{}); b.settings.Trail > 0 || b.settings.Keep > 0 || i.Keep > 0 {
+		i.since = b.now
+	}
 	b.tokens = append(b.tokens, i.token)
 	b.counts["leased"]++
 

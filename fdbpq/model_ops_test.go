@@ -242,6 +242,14 @@ func (r *modelRun) settlements(q *modelQueue) (ops []fdbpq.Op) {
 			ops = append(ops, o)
 		}
 
+		for n := range ops {
+			if report := ops[n].Report; report != nil {
+				for i := range report.Next {
+					report.Next[i].Parent = r.random.IntN(len(ops))
+				}
+			}
+		}
+
 		for range r.random.IntN(3) {
 			ops = append(ops, fdbpq.Op{
 				Kind:  fdbpq.OpLease,
@@ -294,7 +302,7 @@ func (r *modelRun) edit(q *modelQueue) fdbpq.Op {
 
 // configure draws a change of settings, now and then one that is refused.
 func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
-	n, field, until := r.random.Int64N(5), r.random.IntN(18), r.m.now.Add(r.millis(2000)+999)
+	n, field, until := r.random.Int64N(5), r.random.IntN(20), r.m.now.Add(r.millis(2000)+999)
 	dead := []string{"", "failed", q.name + "-dead", q.name}[r.random.IntN(4)]
 	items := r.random.Int64N(12)
 	sizes := []int64{0, 0, 1 + r.random.Int64N(400), 100_000 + r.random.Int64N(600_000)}
@@ -346,6 +354,8 @@ func (r *modelRun) configure(q *modelQueue) fdbpq.Op {
 			s.PausedGroups = paused
 		case 16:
 			s.Next = next
+		case 18, 19:
+			s.Trail = n
 		case 15:
 			s.Keep, s.KeepItems = time.Duration(n)*20*time.Second, keepItems
 		default:

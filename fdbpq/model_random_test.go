@@ -67,6 +67,7 @@ func TestModel(t *testing.T) {
 		"rate", "group limits", "set", "counted", "found dead", "retried later",
 		"successor", "no successor",
 		"kept", "done before", "found done", "run again", "done and removed", "swept",
+		"attempt",
 	} {
 		// A short run need not have everything.
 		if counts[what] == 0 && harness.Nightly && !harness.Race {
@@ -449,6 +450,7 @@ func (r *modelRun) browse() {
 		End:      r.end(q),
 		MaxItems: r.random.IntN(8),
 		MaxBytes: r.random.IntN(3) * 40,
+		Trail:    r.random.IntN(2) == 0,
 	}
 
 	if id := r.someID(q); r.random.IntN(3) == 0 && id != (fdbpq.ID{}) {
@@ -494,7 +496,7 @@ func (r *modelRun) walk(q *modelQueue, b fdbpq.Browse, most int) {
 			if len(want) == 0 {
 				r.f.Fatalf("%s: %+v: more than there is: %v", q.name, b, item.ID)
 			}
-			r.wantBrowsed(q, item, want[0])
+			r.wantBrowsed(q, item, want[0], b.Trail)
 
 			want = want[1:]
 			return true
@@ -541,9 +543,10 @@ func (r *modelRun) readItems(q *modelQueue) {
 		func(i int, item *fdbpq.Browsed) bool {
 			want := q.named(ids[i])
 			if want != nil && (want.state == fdbpq.Leased || !r.m.expired(want)) {
-				r.wantBrowsed(q, item, want)
+				r.wantBrowsed(q, item, want, true)
 			} else if f := q.done(ids[i]); want == nil && f != nil {
-				if !f.is(&item.Item) || item.State != fdbpq.Done || item.Err != nil {
+				if !f.is(withoutNext(&item.Item)) || !sameTrail(item.Attempts(), f.trail) ||
+					item.State != fdbpq.Done || item.Err != nil {
 					r.f.Fatalf("%s: %+v, which is done", q.name, item)
 				}
 			} else if !errors.Is(item.Err, fdbpq.ErrNotFound) || item.ID != ids[i] {
@@ -559,7 +562,20 @@ func (r *modelRun) readItems(q *modelQueue) {
 	}
 }
 
-func (r *modelRun) wantBrowsed(q *modelQueue, got *fdbpq.Browsed, want *modelItem) {
+// wantBrowsed compares an item with the model, with the attempts of this life if it was read with
+// them.
+func (r *modelRun) wantBrowsed(
+	q *modelQueue, got *fdbpq.Browsed, want *modelItem, attempts bool,
+) {
+	wantTrail := withLives(want.Headers, nil)
+	if attempts {
+		wantTrail = withLives(want.Headers, want.attempts)
+	}
+	if !sameTrail(got.Attempts(), wantTrail) {
+		r.f.Fatalf("%s: %.20q has the attempts %s, want %s", q.name, got.Value,
+			written(got.Attempts()), written(wantTrail))
+	}
+
 	due := want.due
 	if want.state == fdbpq.Ready {
 		due = time.Time{}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // model is what queues are expected to have, as plain as it can be. It runs the operations of a
@@ -67,6 +68,7 @@ type modelItem struct {
 	token      fdbpq.Token // zero if no token holds
 	reason     string      // of the last nak with one
 	told       fdbpq.ID    // of one that has arrived, if a result has told
+	modelTrail
 }
 
 // queue returns a queue, which may be new.
@@ -219,9 +221,11 @@ func (q *modelQueue) bringBack(limit int) (more bool) {
 		case q.expired(i):
 			q.expire(i)
 		case i.state == fdbpq.Leased && q.exhausted(i):
-			q.die(i, fdbpq.ReasonMaxDeliver)
+			q.die(i, fdbpq.ReasonMaxDeliver, i.attempt(trail.RanOut, i.due, ""))
 		default:
 			if i.state == fdbpq.Leased {
+				q.note(i, i.attempt(trail.RanOut, i.due, ""))
+				i.since = time.Time{}
 				i.due = i.due.Add(q.backoff(i))
 			}
 
@@ -291,12 +295,14 @@ func (q *modelQueue) letter(job fdbpq.ID) *modelItem {
 	return nil
 }
 
-// die moves an item to the dead-letter queue.
-func (q *modelQueue) die(i *modelItem, reason string) {
+// die moves an item to the dead-letter queue, with its last attempt.
+func (q *modelQueue) die(i *modelItem, reason string, last trail.Attempt) {
 	q.lose(i, "died")
 	q.effects.Dead++
 	letter := &modelItem{Item: i.Item, state: fdbpq.Ready}
 	letter.MsgID, letter.Unique, letter.Expires = "", "", time.Time{}
+	all := withLives(i.Headers, append(i.without(last.Number), last))
+	letter.Headers = withTrail(i.Headers, all, q.settings.Trail)
 	job := i.Job()
 	letter.First = &job
 

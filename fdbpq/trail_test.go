@@ -407,6 +407,22 @@ func TestAttemptsOfKeptJobs(t *testing.T) {
 	})
 }
 
+// Where only one attempt is kept, a kept job has the first, and that it was done.
+func TestFirstAttemptOfKeptJobs(t *testing.T) {
+	onTrails(t, 1, func(f *trailed) {
+		f.set(func(s *fdbpq.Settings) { s.Keep = time.Hour })
+		job := f.one("job")
+		f.fail("a")
+		f.fail("b")
+
+		f.end(f.lease(), ack)
+
+		f.wantTrail(job, "1.1 nak after 2s by me: a; 1.3 done after 0s by me")
+		f.done(named(fdbpq.OpRedriveItem, f.q, job))
+		f.wantTrail(job, "1.1 nak after 2s by me: a")
+	})
+}
+
 // The record of a job that was done at once has no header for that.
 func TestDoneAtOnce(t *testing.T) {
 	onTrails(t, 8, func(f *trailed) {

@@ -121,10 +121,11 @@ func (f *Finished) done() trail.Attempt {
 }
 
 // NoteTrail notes the attempts that a job had before it was done, at most so many with those of
-// earlier lives. Of a job that was done at once, the record says all without.
+// earlier lives. Of a job that was done at once, the record says all without. The last attempt is
+// always among those noted, so that Attempts knows which life they are of.
 func (f *Finished) NoteTrail(attempts []trail.Attempt, most int64) {
-	if len(attempts) > 0 {
-		f.EndLife(append(attempts, f.done()), most)
+	if len(attempts) > 0 && most > 0 {
+		f.EndLife(append(attempts, f.done()), max(most, 2))
 	}
 }
 

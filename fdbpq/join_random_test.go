@@ -132,7 +132,7 @@ func (d *joinDrawer) note(ops []fdbpq.Op, results []fdbpq.Result) {
 
 // Whatever happens to joiners and members, in whichever order and beside whichever faults: the
 // counters of joins are those of the items, no joiner waits without open members, and once all
-// items have left nothing of a join is left.
+// items have left nothing of a join or of an attempt is left.
 func TestRandomJoins(t *testing.T) {
 	random, seed := newRandom(t)
 	f := newUnsure(t, faultkv.Options{Seed: seed, Rates: rates})
@@ -142,7 +142,7 @@ func TestRandomJoins(t *testing.T) {
 	}
 	for _, q := range d.queues {
 		f.configure(q, func(s *fdbpq.Settings) {
-			s.Next, s.MaxDeliver = []string{"a", "b"}, 2
+			s.Next, s.MaxDeliver, s.Trail = []string{"a", "b"}, 2, 8
 			if q.Layout().Name() == "b" {
 				s.MaxItems, s.Discard = 10, fdbpq.DiscardOld
 			}
@@ -183,6 +183,9 @@ func TestRandomJoins(t *testing.T) {
 		}
 	}
 	wantEqual(t, "keys of joins", f.keysOf("a", codec.KindJoin)+f.keysOf("b", codec.KindJoin), 0)
+	for _, q := range d.queues {
+		wantEqual(t, "attempts", f.attemptKeys(q), 0)
+	}
 }
 
 // sweepJoins does all that is due.

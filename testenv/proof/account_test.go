@@ -245,7 +245,9 @@ func (b *bank) configure() {
 		}
 	}
 
-	set(b.mortal, client.Settings{MaxDeliver: books.MaxDeliver, Backoff: books.Backoff()})
+	set(b.mortal, client.Settings{
+		MaxDeliver: books.MaxDeliver, Backoff: books.Backoff(), Trail: 8,
+	})
 	set(b.grouped, client.Settings{MaxLeasedPerGroup: maxPerGroup})
 	set(b.rated, b.rates())
 	set(b.limited, client.Settings{MaxItems: maxItems})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,17 +16,20 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// Accounts are right while bridges of the version before are replaced by bridges of this one, one
-// after the other, and back. On FoundationDB both serve at the same time; a folder is served by one
-// at a time. PQ_TEST_BEFORE is the revision of the version before.
+// Accounts are right while bridges of this version are replaced by bridges of the version before,
+// one after the other, and back. On FoundationDB both serve at the same time; a folder is served by
+// one at a time. PQ_TEST_BEFORE is the revision of the version before. This version comes first,
+// because it knows all settings; the other one leaves attempts of jobs that it ends.
 func TestUpgrade(t *testing.T) {
 	harness.OnlyNightly(t)
 	programs := buildVersions(t, cmp.Or(os.Getenv("PQ_TEST_BEFORE"), "HEAD~1"))
+	slices.Reverse(programs[:])
 
 	embedded := system{"embedded-upgrade", func(r *rig) {
 		r.oneByOne = true
@@ -40,9 +44,26 @@ func TestUpgrade(t *testing.T) {
 	testAccounts(t, append(upgradedFDB(programs), embedded), func(b *bank) {
 		allKinds(b)
 		b.joined = nil // the version before need not know joins
+		b.clearAttempts()
 		b.between = int64(flags.ops) / 20
 		b.toCome.Store(12) // each of two bridges there and back, ended and killed
 	})
+}
+
+// clearAttempts removes the attempts that the version before has left of jobs that it ended, before
+// the store is looked at: it need not know attempts.
+func (b *bank) clearAttempts() {
+	stop := b.stop
+	b.stop = func() kv.Database {
+		db := stop()
+		for _, name := range b.mortal {
+			b.apply(b.t.Context(), db, name, time.Now(), fdbpq.Op{
+				Kind:      fdbpq.OpConfigure,
+				Configure: func(s *fdbpq.Settings) { s.Trail = 0 },
+			})
+		}
+		return db
+	}
 }
 
 // A version that does not know joins refuses them and, where one is there already, ends no member

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
-	"github.com/pqbridge/pqbridge/cmd/pq/internal/target"
 	"github.com/pqbridge/pqbridge/cmd/pq/internal/terminal"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/subjects/strictjson"
@@ -183,7 +182,8 @@ func newItem(q *queue, from *client.Item) *item {
 	it := &item{
 		Queue: cmp.Or(from.FoundIn, q.name), ID: from.ID, Place: from.Place, Group: from.Group,
 		PushedAt: timeText(from.PushedAt), Headers: from.Headers, bytes: from.Value,
-		Joined: from.Joined,
+		Joined: from.Joined, Parent: from.Parent, Attempts: from.Attempts,
+		Successors: from.Successors, MoreSuccessors: from.MoreSuccessors,
 	}
 
 	if from.Join > 0 {
@@ -225,7 +225,10 @@ func newStored(q *queue, from *client.StoredItem) *item {
 	}
 
 	message := client.Message{Value: value, Headers: headers}
-	it := newItem(q, &client.Item{ItemInfo: info.ItemInfo, Message: message})
+	it := newItem(q, &client.Item{
+		ItemInfo: info.ItemInfo, Message: message, Attempts: from.Attempts,
+		Successors: from.Successors, MoreSuccessors: from.MoreSuccessors,
+	})
 	it.State, it.Deliveries, it.Reason = from.State, from.Deliveries, from.Reason
 	it.ValueCut, it.Failure = from.ValueCut, from.Failure
 	if it.Code == 0 {
@@ -234,8 +237,6 @@ func newStored(q *queue, from *client.StoredItem) *item {
 
 	it.Due, it.Expires = timeText(timeOf(from.Due)), timeText(timeOf(from.Expires))
 	it.Holder, it.Progress = from.Holder, string(from.Progress)
-	it.Attempts, it.Parent = from.Attempts, target.ParentOf(from)
-	it.Successors, it.MoreSuccessors = from.Successors, from.MoreSuccessors
 	it.addTimes(timeOf(from.LeasedAt), time.Time{})
 	if done := from.Done; done != nil {
 		it.ResultCut = done.ResultCut

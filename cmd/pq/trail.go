@@ -124,8 +124,8 @@ func trailText(chain []*target.Kin, self *target.Kin, now time.Time) string {
 
 	top := chain[0]
 	var lines, stuck []string
-	if top.Parent() != nil && top.Err == nil {
-		lines = append(lines, "  "+top.Parent().String()+": not looked at")
+	if parent := top.Item.Parent(); parent != nil {
+		lines = append(lines, "  "+parent.String()+": not looked at")
 	}
 	for _, k := range chain {
 		mark := "  "

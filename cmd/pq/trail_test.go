@@ -96,8 +96,11 @@ func TestTrailAsJSON(t *testing.T) {
 		t.Errorf("printed %q, want %q", got, want)
 	}
 
-	var it item
-	decode(t, c.ok("", "get", "jobs", id, "--json"), &it)
+	it := c.item("get", "mail", dead)
+	if len(it.Attempts) != 1 || it.Parent == nil || it.Parent.ID != id {
+		t.Errorf("pq get of the dead letter prints %+v", it)
+	}
+	it = c.item("get", "jobs", id)
 	if len(it.Attempts) != 3 || len(it.Successors) != 2 || it.Successors[1].ID != waits {
 		t.Errorf("pq get prints %+v", it)
 	}

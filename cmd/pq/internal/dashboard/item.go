@@ -44,7 +44,7 @@ func (b *Dashboard) rowsOf(q queueRef, items []client.StoredItem, headers bool) 
 		if info, err := subjects.ParseItemHeaders(item.Headers); err == nil {
 			rows[i].Dead = info.DeadLetter
 		}
-		rows[i].Parent = target.ParentOf(&item)
+		rows[i].Parent = item.Parent()
 		if b.HideValues {
 			rows[i].Value, rows[i].Progress = nil, nil
 			if rows[i].Done != nil {

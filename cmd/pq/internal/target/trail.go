@@ -1,7 +1,6 @@
 package target
 
 import (
-	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -45,8 +44,8 @@ func Chain(
 	}
 
 	self = read(of, 0)
-	for up := self; up.Parent() != nil && len(all) < MaxChain/2; all = append(all, up) {
-		up = read(*up.Parent(), up.Depth-1)
+	for up := self; up.Item.Parent() != nil && len(all) < MaxChain/2; all = append(all, up) {
+		up = read(*up.Item.Parent(), up.Depth-1)
 	}
 	slices.Reverse(all)
 
@@ -63,17 +62,6 @@ func Chain(
 	}
 	add(self)
 	return all, self
-}
-
-// Parent returns the job that has pushed this one, nil if that is not known.
-func (k *Kin) Parent() *trail.Job { return ParentOf(&k.Item) }
-
-// ParentOf returns the job whose acknowledgement has pushed an item, nil if that is not known.
-func ParentOf(it *client.StoredItem) *trail.Job {
-	if job, ok := trail.ParseJob(cmp.Or(it.Headers[trail.HeaderParent]...)); ok {
-		return &job
-	}
-	return nil
 }
 
 // IsOpen reports whether the chain waits for the job, as far as that is known: it is neither done

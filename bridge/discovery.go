@@ -149,6 +149,7 @@ func (b *Bridge) statsFor(payload []byte) any {
 
 	stats := b.bridgeStats()
 	stats.Total, stats.Queues, stats.More = b.dispatcher.Traffic(subjects.MaxStatsQueues)
+	stats.Since = b.dispatcher.TrafficSince()
 	last.reply = b.encodeStats(stats)
 	if excess := len(last.reply) - int(b.nc.MaxPayload()); excess > 0 {
 		// Leave out the least busy.
@@ -197,6 +198,7 @@ func (b *Bridge) bridgeStatsOf(asked *subjects.StatsRequest) *subjects.BridgeSta
 	}
 
 	total, queue, counted := b.dispatcher.TrafficOf(kind, asked.Queue)
+	stats.Since = b.dispatcher.TrafficSince()
 	if stats.Total = total; counted {
 		stats.Queues = append(stats.Queues, queue)
 	}

@@ -348,7 +348,7 @@ func TestBridgeStats(t *testing.T) {
 	mail := counted(traffic("q", "mail", subjects.Traffic{In: 1}))
 
 	want := &subjects.BridgeStats{
-		Ready: true, Waiters: 1, Store: "mem", Bridges: 1,
+		Ready: true, Waiters: 1, Store: "mem", Bridges: 1, Since: got.Queues[0].Since,
 		Total: jobs.Windows, Queues: []subjects.QueueTraffic{jobs, mail},
 	}
 

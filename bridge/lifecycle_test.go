@@ -152,6 +152,14 @@ func (s stuck) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, er
 	}
 }
 
+// awaitStart returns when a bridge has begun what it does at the start: the sweep of old receipts,
+// and the record of what it counts.
+func (s stuck) awaitStart() {
+	for range 2 {
+		<-s.entered
+	}
+}
+
 // startStuck starts a system whose store is stuck.
 func startStuck(t *testing.T, o testenv.Options) (*testenv.Env, stuck) {
 	s := stuck{entered: make(chan struct{}), free: make(chan struct{})}
@@ -166,7 +174,7 @@ func startStuck(t *testing.T, o testenv.Options) (*testenv.Env, stuck) {
 	}
 
 	e := testenv.New(t, o)
-	<-s.entered // the sweep of old receipts
+	s.awaitStart()
 	return e, s
 }
 

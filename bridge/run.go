@@ -106,6 +106,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 				sweeper := func() { b.dispatcher.Sweeper().Run(serving) }
 				sweep := func() { started.others.Go(sweeper) }
 				started.others.Go(func() { b.dispatcher.Maintain(work, sweep) })
+				started.others.Go(func() { b.dispatcher.SaveTraffic(work) })
 			}
 			if err := b.serve(serving, opened); err != nil {
 				started.failed <- err
@@ -127,7 +128,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 func (b *Bridge) newDispatcher() *dispatch.Dispatcher {
 	o := &b.options
 	lanes := dispatch.Options{
-		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Limits: o.Limits,
+		DB: o.DB, Keyspace: o.Keyspace, Now: o.Now, Limits: o.Limits, ID: b.id,
+		Member:         func(id string) bool { return b.peers.Router.Knows(id) },
 		MaxUnconfirmed: o.maxUnconfirmed(), MetricQueues: o.MetricQueues,
 		Warn: b.quiet.warn,
 		BatchDone: func(operations int) {

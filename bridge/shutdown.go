@@ -128,6 +128,11 @@ func (b *Bridge) endRequests(requests context.Context, started *running, summary
 	started.stop()
 	started.dispatcher.Wait()
 	b.outbox.EndRestores()
+
+	// Nothing is counted any more. A store that does not answer must not hold up the replies.
+	saving, cancel := context.WithTimeout(requests, natsPatience)
+	defer cancel()
+	b.dispatcher.EndTraffic(saving)
 }
 
 // confirmReplies waits, once all replies are written, until NATS answers a PING: then they have

@@ -67,7 +67,7 @@ func TestShutdownNATSFrozenWithRequests(t *testing.T) {
 	e.Bridge = e.StartBridge(w.use, func(o *bridge.Options) {
 		o.Logger, o.ShutdownTimeout = log.logger(), time.Minute
 	})
-	<-s.entered // the sweep of old receipts
+	s.awaitStart()
 	e.Bridge.WaitReady()
 	_ = ask(t, e.Conn, "pq.jobs.push", "x")
 	<-s.entered

@@ -84,6 +84,12 @@ func (k *Keyspace) Queues(r kv.Reader, after string, limit int) kv.Future[[]stri
 	return state.ListNames(k.s.Fifo.List, r, after, limit)
 }
 
+// TrafficKey returns the key of these elements below ("pq-store", "traffic"). A service may keep
+// there what it counts, in a form that it alone knows.
+func (k *Keyspace) TrafficKey(elements ...any) []byte {
+	return k.s.Base.Sub(k.s.Priority.Root+codec.StoreSuffix, "traffic").Pack(elements)
+}
+
 // Store describes a store that OpenStore opened.
 type Store struct {
 	// ID identifies this Keyspace of this store: random letters and digits, chosen when it was

@@ -43,6 +43,9 @@ type BridgeStats struct {
 	Bridges int `json:"bridges,omitzero"`
 	// Total counts the items of all queues.
 	Total Windows `json:"total"`
+	// Since is from when on nothing is missing in the last hour and day of Total. It is zero if the
+	// bridge is older: then it is when the bridge started.
+	Since time.Time `json:"since,omitzero"`
 	// Queues are the busiest first, up to MaxStatsQueues. If the request named a queue, they are
 	// only that one, or none while the bridge counts it together with others because too many are
 	// in use.
@@ -60,15 +63,15 @@ type QueueTraffic struct {
 	Queue string `json:"queue"`
 	// Waiters is how many pops wait for items of the queue.
 	Waiters int `json:"waiters,omitzero"`
-	// Since is when the bridge began to count the queue by itself, if that was in the last day:
-	// when it started, or in a minute after it had counted queues only together. What came earlier
-	// is missing in the counts.
+	// Since is from when on nothing of the queue is missing in the last hour and day, if that was
+	// in the last day: BridgeStats.Since, or a minute after the bridge had counted queues only
+	// together.
 	Since time.Time `json:"since,omitzero"`
 	Windows
 }
 
-// Windows counts items: since the bridge counts them, in the last hour and in the last day. All of
-// it begins when the bridge starts.
+// Windows counts items: by this bridge since it started, in the last hour and in the last day. The
+// last hour and day have as well what other bridges counted that are gone, so they may be more.
 type Windows struct {
 	Traffic
 	Hour Traffic `json:"hour,omitzero"` // this minute and the 59 before it

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -13,12 +14,13 @@ import (
 func (d *Dispatcher) Traffic(
 	n int,
 ) (total subjects.Windows, queues []subjects.QueueTraffic, more bool) {
+	d.saver.refresh()
 	t := d.traffic.lock(d.options.Now())
 	total = t.total.windows(t.minute)
 	for name, c := range t.queues {
 		queues = append(queues, t.queueLocked(name, c))
 	}
-	crowded := t.completeFrom > minuteOf(t.started) && !t.sinceLocked(t.completeFrom).IsZero()
+	crowded := !t.sinceLocked(t.completeFrom).IsZero()
 	t.mu.Unlock()
 
 	busy := func(t *subjects.Traffic) int64 { return t.In + t.Out + t.Delivered + t.Failed }
@@ -40,6 +42,7 @@ func (d *Dispatcher) Traffic(
 func (d *Dispatcher) TrafficOf(
 	kind subjects.Kind, name string,
 ) (total subjects.Windows, queue subjects.QueueTraffic, known bool) {
+	d.saver.refresh()
 	t := d.traffic.lock(d.options.Now())
 	defer t.mu.Unlock()
 
@@ -47,9 +50,17 @@ func (d *Dispatcher) TrafficOf(
 	if c := t.queues[NameOf(kind, name)]; c != nil {
 		return total, t.queueLocked(NameOf(kind, name), c), true
 	}
-	queue.Kind, queue.Queue, queue.Since = kind.Short(), name, t.sinceLocked(t.completeFrom)
-	known = t.completeFrom == minuteOf(t.started) || t.minute-t.completeFrom >= minutes
+	queue.Kind, queue.Queue = kind.Short(), name
+	queue.Since = t.sinceLocked(max(t.since, t.completeFrom))
+	known = t.minute-t.completeFrom >= minutes
 	return total, queue, known
+}
+
+// TrafficSince returns from when on nothing is missing in the windows of all queues together.
+func (d *Dispatcher) TrafficSince() time.Time {
+	t := d.traffic.lock(d.options.Now())
+	defer t.mu.Unlock()
+	return time.Unix(t.since*60, 0).UTC()
 }
 
 // QueueCount has the counts of a queue.

@@ -49,14 +49,14 @@
 // Calls go down this list, with few exceptions:
 //
 //	counts, dispatch                      what a bridge sees
-//	sweep, sweeper, retire                what runs beside its requests
+//	sweep, sweeper, retire, saver         what runs beside its requests
 //	run, answer                           a batch from its start to its replies, or to its failure
 //	take                                  a request from its backlog to a batch
 //	alarms, deadlines                     what happens at a certain time, or too late
 //	attempt, reply                        what a batch does for the lines of its queues
 //	lines                                 joining, leaving and waking a line
 //	lane, batch, line, waiter, states     the data of a lane
-//	shared, traffic, queue                what lanes have in common, and the health of the store
+//	shared, traffic, saved, queue         what lanes have in common, and the health of the store
 //	request, errors                       what goes in and out
 //	timers                                the clock of a lane
 package dispatch
@@ -76,6 +76,7 @@ type Dispatcher struct {
 	*shared
 	lanes   []*lane
 	sweeper *Sweeper
+	saver   *saver
 }
 
 // New returns a Dispatcher. Requests wait until Run is called.
@@ -88,6 +89,7 @@ func New(o Options) *Dispatcher {
 	d.sweeper = &Sweeper{d: d.shared, woken: make(chan struct{}, 1)}
 	d.sweeper.mu.agenda = newAgenda(maxTasks)
 	d.noteBatch = d.sweeper.noteBatch
+	d.saver = newSaver(d.shared)
 	return d
 }
 
@@ -345,6 +347,14 @@ func (d *Dispatcher) Sweeper() *Sweeper { return d.sweeper }
 
 // OwnersChanged says that Options.Owns may give other answers than before.
 func (d *Dispatcher) OwnersChanged() { d.sweeper.planPass(time.Now().Add(ownersPause)) }
+
+// SaveTraffic stores what Traffic returns until ctx ends, and takes over what processes have stored
+// that are gone. The store must be open. Call it at most once.
+func (d *Dispatcher) SaveTraffic(ctx context.Context) { d.saver.run(ctx) }
+
+// EndTraffic stores the rest, and leaves everything to other processes. Call it when nothing is
+// counted any more and SaveTraffic has ended or is about to.
+func (d *Dispatcher) EndTraffic(ctx context.Context) { d.saver.end(ctx) }
 
 // Maintain removes what dead processes left in the store, calls next, and then retires unused
 // queues until ctx ends. The store must be open.

@@ -7,7 +7,6 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
-	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
 func must(t testing.TB, err error) {
@@ -89,5 +88,3 @@ func numberOf(r *Request) uint64 {
 	}
 	return 0
 }
-
-func TestMain(m *testing.M) { harness.Main(m) }

@@ -55,6 +55,11 @@ type Options struct {
 
 	Limits
 
+	// ID names this process among those that share the store, and Member reports whether another
+	// one is there, as far as this one knows. Both are only for Dispatcher.SaveTraffic.
+	ID     string
+	Member func(id string) bool
+
 	// MaxUnconfirmed limits the unconfirmed bytes, see Dispatcher.AddUnconfirmed. Above it, pops
 	// and leases are set aside until there are fewer, or until their time is up. A queue whose own
 	// unconfirmed bytes are at most a sixteenth of MaxUnconfirmed still gives items, until all of

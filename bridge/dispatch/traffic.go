@@ -22,10 +22,12 @@ const (
 // maxShown, and a queue that they show stays until it leaves, so that no counter falls.
 //
 // A batch takes the lock once, to count all its items. Minutes begin when somebody takes the lock:
-// nothing runs while there is no traffic.
+// nothing runs while there is no traffic. The windows also have what other processes counted, see
+// saver; metrics have only what this one did.
 type traffic struct {
 	started  time.Time
-	maxShown int // see Options.MetricQueues
+	maxShown int           // see Options.MetricQueues
+	woken    chan struct{} // holds an element when something is unsaved
 
 	mu     sync.Mutex
 	minute int64            // that was begun last
@@ -34,15 +36,21 @@ type traffic struct {
 	queues map[fdbpq.QueueName]*counted
 	shown  int // how many of them metrics show
 
-	// completeFrom is the minute from which on no item of a queue outside of the table was counted:
-	// the first one, or the one after there was no room for a queue.
-	completeFrom int64
+	// since is the minute from which on nothing is missing in the windows. completeFrom is the one
+	// from which on no item of a queue outside of the table was counted: the one after there was no
+	// room for a queue, 0 if there always was.
+	since, completeFrom int64
+
+	unsavedAt int64 // the minute of what is unsaved or, if nothing is, was saved last
 }
 
 // counted has the counts of a queue.
 type counted struct {
 	subjects.Traffic
-	// The counts when each of the last minutes and hours began.
+	// What no row of a minute has yet, and what the row of its hour has or should have.
+	unsaved [2]subjects.Traffic
+	// The counts when each of the last minutes and hours began, less what other processes have
+	// counted since.
 	minutes [minutes]subjects.Traffic
 	hours   [hours]subjects.Traffic
 
@@ -54,7 +62,9 @@ type counted struct {
 func newTraffic(now time.Time, maxShown int) *traffic {
 	return &traffic{
 		started: now, maxShown: min(maxShown, subjects.MaxStatsQueues),
-		minute: minuteOf(now), completeFrom: minuteOf(now), queues: map[fdbpq.QueueName]*counted{},
+		woken:  make(chan struct{}, 1),
+		minute: minuteOf(now), since: minuteOf(now), unsavedAt: minuteOf(now) - 1,
+		queues: map[fdbpq.QueueName]*counted{},
 	}
 }
 
@@ -64,7 +74,7 @@ func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 // the windows are longer than they should be, unless the clock has a monotonic reading.
 func (t *traffic) lock(now time.Time) *traffic {
 	t.mu.Lock()
-	minute := minuteOf(t.started.Add(now.Sub(t.started)))
+	minute := minuteOf(t.wall(now))
 	if minute <= t.minute {
 		return t
 	}
@@ -82,6 +92,14 @@ func (t *traffic) lock(now time.Time) *traffic {
 	}
 	t.minute = minute
 	return t
+}
+
+// wall returns the time by the wall clock of the start, and how long it is since then.
+func (t *traffic) wall(now time.Time) time.Time { return t.started.Add(now.Sub(t.started)) }
+
+// untilNext returns when the next minute begins, in a second at the earliest: clocks may differ.
+func (t *traffic) untilNext(now time.Time) time.Duration {
+	return max(time.Second, time.Minute-time.Duration(t.wall(now).UnixNano())%time.Minute)
 }
 
 // begin begins a minute.
@@ -113,10 +131,13 @@ func (t *traffic) countLocked(q *Queue, n subjects.Traffic) {
 		return
 	}
 
-	t.total.Add(&n)
+	if t.total.unsaved[0] == (subjects.Traffic{}) {
+		t.nextRowLocked()
+	}
+	t.total.count(&n)
 	c := t.ofLocked(q)
 	if c != nil {
-		c.Add(&n)
+		c.count(&n)
 	}
 	if c == nil || c.hidden {
 		t.rest.Add(&n)
@@ -128,6 +149,15 @@ func (t *traffic) list(q *Queue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ofLocked(q)
+}
+
+// atLocked returns the counts of a queue; without a name, of all together. It returns nil if the
+// queue is not in the table.
+func (t *traffic) atLocked(name fdbpq.QueueName) *counted {
+	if name.Name == "" {
+		return &t.total
+	}
+	return t.queues[name]
 }
 
 // ofLocked returns where to count the items of a queue by themselves, nil if there is no room.
@@ -153,7 +183,8 @@ func (t *traffic) ofLocked(q *Queue) *counted {
 func (t *traffic) queueLocked(name fdbpq.QueueName, c *counted) subjects.QueueTraffic {
 	return subjects.QueueTraffic{
 		Kind: KindOf(name).Short(), Queue: name.Name, Waiters: c.queue.Waiters(),
-		Since: t.sinceLocked(c.completeFrom), Windows: c.windows(t.minute),
+		Since:   t.sinceLocked(max(t.since, c.completeFrom)),
+		Windows: c.windows(t.minute),
 	}
 }
 

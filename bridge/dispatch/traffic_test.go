@@ -129,6 +129,7 @@ func newClockedTraffic(t *testing.T, maxShown int) *clockedTraffic {
 
 	options := Options{Now: func() time.Time { return c.now }}
 	c.dispatcher = &Dispatcher{shared: &shared{traffic: c.traffic, options: options}}
+	c.dispatcher.saver = newSaver(c.dispatcher.shared)
 	return c
 }
 

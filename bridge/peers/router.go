@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -189,6 +190,9 @@ func (r *Router) activePeers() int {
 // Bridges returns the ids of the bridges that share the queues, this one included, sorted. The
 // caller must not change them.
 func (r *Router) Bridges() []string { return *r.bridges.Load() }
+
+// Knows reports whether a bridge is among those that share the queues.
+func (r *Router) Knows(id string) bool { return slices.Contains(*r.bridges.Load(), id) }
 
 // Count returns how many bridges share the queues at the moment, this one included.
 func (r *Router) Count() int { return 1 + r.activePeers() }

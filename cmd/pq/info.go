@@ -90,8 +90,7 @@ func trafficLines(t *subjects.QueueTraffic, err error) string {
 		infoLines("last hour", trafficOf(&t.Hour).String()) +
 		infoLines("last day", trafficOf(&t.Day).String())
 	if !t.Since.IsZero() {
-		text += infoLines("counted", "since "+timeOrDash(t.Since)+
-			", when the last bridge began to count")
+		text += infoLines("counted", "since "+timeOrDash(t.Since))
 	}
 	return text
 }

@@ -58,6 +58,7 @@ import (
 //	("pq-store")               = identity and settings of the keyspace, see fdbpq.OpenStore
 //	("pq-store", "groups")     = secret of the hashes of groups, see keyspace.go
 //	("pq-store", "settings")   = changes with the settings of any queue, see keyspace.go
+//	("pq-store", "traffic", ...)  what services count, see fdbpq.Keyspace.TrafficKey
 
 // Kinds of keys: the first element inside a queue's subspace.
 const (

@@ -544,6 +544,14 @@ func TestRates(t *testing.T) {
 		t.Errorf("counted %+v since %v", sum, since)
 	}
 
+	// A bridge may have counts from before it started.
+	for _, b := range l.bridges {
+		b.Since = now.Add(-time.Hour)
+	}
+	if past := l.bridges.past(allQueues); !past.Since.Equal(now.Add(-time.Hour)) {
+		t.Errorf("counted since %v, want an hour earlier", past.Since)
+	}
+
 	l.bridges["b"].missed = maxMissed + 1
 	if got := l.bridges.traffic(jobs); *got.In != 500 {
 		t.Errorf("%v in without the bridge that is gone", *got.In)

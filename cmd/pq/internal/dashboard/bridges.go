@@ -148,7 +148,8 @@ func (all bridges) past(q queueRef) (p past) {
 		}
 		p.Counted = cmp.Or(p.Counted, &subjects.Windows{})
 		p.Counted.Add(&n.Windows)
-		p.Since = slices.MaxFunc([]time.Time{p.Since, b.Started, n.Since}, time.Time.Compare)
+		since := cmp.Or(b.Since, b.Started)
+		p.Since = slices.MaxFunc([]time.Time{p.Since, since, n.Since}, time.Time.Compare)
 	}
 	return p
 }

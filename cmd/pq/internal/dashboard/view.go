@@ -174,8 +174,7 @@ type traffic struct {
 // past is what bridges have counted of a queue, or of all together.
 type past struct {
 	Counted *subjects.Windows
-	// Since is when the last of these bridges began to count it: it started, or had too many
-	// queues.
+	// Since is from when on nothing is missing: the latest of what these bridges say.
 	Since time.Time
 	// Denied says why the bridges cannot be asked.
 	Denied string

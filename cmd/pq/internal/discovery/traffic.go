@@ -13,8 +13,8 @@ import (
 // ErrUncounted means that what a bridge has counted of a queue cannot be known.
 var ErrUncounted = errors.New("a bridge has too many queues to count each by itself")
 
-// Traffic returns what all bridges have counted of a queue, together, since the last of them began
-// to. Errors: ErrUncounted, and any that Bridges returns.
+// Traffic returns what all bridges have counted of a queue, together, and since when nothing is
+// missing. Errors: ErrUncounted, and any that Bridges returns.
 func Traffic(
 	ctx context.Context, nc *nats.Conn, g subjects.Grammar, kind subjects.Kind, queue string,
 ) (sum subjects.QueueTraffic, err error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// The traffic of a queue adds up all bridges, since the last of them began to count. If one of them
-// does not know it, nor does the sum.
+// The traffic of a queue adds up all bridges, since nothing of any of them is missing. If one of
+// them does not know it, nor does the sum.
 func TestTrafficAddsUpBridges(t *testing.T) {
 	env := testenv.New(t, testenv.Options{})
 	env.Bridge.Stop()

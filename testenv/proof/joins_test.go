@@ -471,7 +471,8 @@ func TestJoinAccounts(t *testing.T) {
 		return books.Operation{Kind: kind, Items: []books.Item{item}}
 	}
 	lease := func(value string) books.Operation {
-		return took(books.LeaseMin, books.Item{Value: value, Fence: 1, Joiner: "jobs id"})
+		item := books.Item{Value: value, Fence: 1, Joiner: "jobs id", Until: int64(time.Hour)}
+		return took(books.LeaseMin, item)
 	}
 	pop := func(value string) books.Operation {
 		return took(books.PopMin, books.Item{Value: value, Joiner: "jobs id"})
@@ -493,6 +494,7 @@ func TestJoinAccounts(t *testing.T) {
 	heir, stranger := then("1", "jobs id", more), then("0", "", more)
 
 	long := push(time.Hour)
+	short := took(books.LeaseMin, books.Item{Value: "1", Fence: 1, Joiner: "jobs id", Until: 1})
 	ack1, ack2 := use(books.Ack, "1"), use(books.Ack, "2")
 	for name, test := range map[string]struct {
 		want  string // in the error; none if all is well
@@ -550,6 +552,9 @@ func TestJoinAccounts(t *testing.T) {
 		}},
 		"of no joiner": {"not pushed as a member", []books.Operation{long, pop("9")}},
 		"open":         {"before its time", []books.Operation{long, ran(1, 0, 0, 1)}},
+		"ended after its lease, so perhaps as no member": {"", []books.Operation{
+			long, short, ack1, ran(0, 0, 2, 0),
+		}},
 		"wrong end": {"wrong numbers", []books.Operation{
 			long, lease("1"), ack1, ran(0, 1, 1, 0),
 		}},

@@ -447,7 +447,7 @@ func (r *rig) shut(timeout time.Duration) (context.Context, kv.Database) {
 // finish ends the system and checks what it left in its store.
 func (r *rig) finish() {
 	ctx, db := r.shut(patience)
-	<-time.After(maxWait + dueTime) // for what leases of unknown outcome hold
+	<-time.After(maxWait + answerTime) // for what leases of unknown outcome hold
 	left := map[string][]books.Item{}
 
 	for round := range r.rounds {

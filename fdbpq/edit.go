@@ -82,6 +82,9 @@ func (q *queueEdits) run(i int) error {
 // remove removes an item, wherever it is.
 func (q *queueEdits) remove(i int, h *codec.Record) (err error) {
 	result := &q.results[i]
+	if forget := q.ledger.ForgetSize(h); forget > 0 && !q.moving.fits(forget) {
+		return state.ErrNoRoom
+	}
 	if result.Item, err = q.named(i, &h.ID); err != nil {
 		return err
 	}
@@ -125,6 +128,9 @@ func (q *queueEdits) readMoved(i int, h *codec.Record) (*Message, error) {
 			ErrJoins, rest.Item.Job())
 	}
 	size := rest.Item.Message.Size() + q.l.IndexSizeOf(&h.ID) + q.l.AliasSize()
+	if forget := q.ledger.ForgetSize(h); forget > 0 {
+		size += 2*forget + codec.AttemptsSize
+	}
 	if rest.Cut || !q.moving.fits(size) {
 		q.moving.full = true
 		return nil, state.ErrNoRoom

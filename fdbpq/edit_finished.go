@@ -43,10 +43,14 @@ func (q *queueEdits) editFinished(i int, missing error) error {
 // redriveFinished begins a new life of a finished job, at the end of its last priority.
 func (q *queueEdits) redriveFinished(i int, f *state.FinishedRead) error {
 	op, result, record := &q.ops[i], &q.results[i], f.Record
+	size := record.Message.Size() + q.l.IndexSizeOf(&record.ID) + q.l.AliasSize()
+	if q.ledger.Trail() > 0 {
+		size += trail.MaxBytes
+	}
 	switch {
 	case record.NoValue:
 		return ErrNoValue
-	case f.Cut || !q.moving.fits(record.Message.Size()+q.l.IndexSizeOf(&record.ID)+q.l.AliasSize()):
+	case f.Cut || !q.moving.fits(size):
 		q.moving.full = true
 		return state.ErrNoRoom
 	}

@@ -157,7 +157,7 @@ func (p *pushLimits) evict(chain []int, more state.Load, refused error) error {
 				"and in a priority queue those that are served before it"
 			return fmt.Errorf(text, refused)
 		case v.readBytes > victimBytes && planned > 0,
-			!p.moving.fits(p.removedBytes(&next.item.ID)):
+			!p.moving.fits(p.removedBytes(next.item)):
 			return p.tooMany(refused, planned, all.Minus(more), before.moves == 0)
 		}
 
@@ -170,9 +170,9 @@ func (p *pushLimits) evict(chain []int, more state.Load, refused error) error {
 }
 
 // removedBytes is about how many bytes of a transaction it takes to remove an item.
-func (p *pushLimits) removedBytes(id *ID) int {
+func (p *pushLimits) removedBytes(h *codec.Record) int {
 	const keys = 16 // written, or in conflict ranges
-	return keys*len(p.l.ItemKey(id)) + p.l.IndexSizeOf(id)
+	return keys*len(p.l.ItemKey(&h.ID)) + p.l.IndexSizeOf(&h.ID) + p.ledger.ForgetSize(h)
 }
 
 // tooMany is for a chain of pushes for which more would have to go than the transaction has room

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
@@ -62,14 +63,16 @@ func withLives(headers map[string][]string, attempts []trail.Attempt) []trail.At
 	return all
 }
 
-// withTrail returns headers with attempts, if so many are kept.
+// withTrail returns headers with attempts, if so many are kept: the last one always, and as many as
+// the headers had.
 func withTrail(
 	headers map[string][]string, all []trail.Attempt, most int64,
 ) map[string][]string {
 	if len(all) == 0 || most == 0 {
 		return headers
 	}
-	return withHeader(headers, trail.Header, trail.Values(all, int(most)))
+	carried := min(len(headers[trail.Header]), settings.MaxTrail)
+	return withHeader(headers, trail.Header, trail.Values(all, max(int(most), carried, 2)))
 }
 
 func withHeader(headers map[string][]string, name string, values []string) map[string][]string {
@@ -102,7 +105,7 @@ func (f *modelFinished) endLife(most int64) map[string][]string {
 	if len(before) == 0 || most == 0 {
 		return f.Headers
 	}
-	headers := withTrail(f.Headers, f.trail, max(most, 2)) // the last is always there
+	headers := withTrail(f.Headers, f.trail, most)
 	f.trail = trail.Parse(headers[trail.Header])
 	return headers
 }

@@ -278,6 +278,7 @@ func (op *Op) tokenBytes(*codec.Layout) int {
 		next := &r.Next[i]
 		l := next.Queue.Layout()
 		n += state.RestoreOverhead + l.PushSize(&next.Message, next.delays())
+		n += 3*len(l.Prefix) + len(op.Queue.Layout().Prefix) + 300 // to name its parent
 		n += l.JoinSize(&next.Message)
 	}
 	return n

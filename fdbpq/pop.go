@@ -175,6 +175,13 @@ func (q *queuePops) takeItem(i int, bytesLeft *int) error {
 		return err
 	}
 
+	if past != nil && op.Kind == OpPop {
+		forget := q.ledger.ForgetSize(state.RecordOf(&s.Item.ID, past))
+		if forget > 0 && !q.moving.fits(forget) {
+			return state.ErrNoRoom
+		}
+	}
+
 	// Take.
 	if op.Kind == OpLease {
 		if err := q.leaseItem(i, s, past, length); err != nil {

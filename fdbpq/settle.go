@@ -92,6 +92,9 @@ func (q *queueSettlements) runChain(chain []settlement) error {
 	if err == nil {
 		err = q.loadNext(chain)
 	}
+	if err == nil {
+		err = q.roomToForget(chain)
+	}
 	if err != nil {
 		var indexes []int
 		for k := range chain {
@@ -116,7 +119,9 @@ func (q *queueSettlements) runChain(chain []settlement) error {
 	for k := range chain {
 		finished, pushed := chain[k].finished, chain[k].pushed
 		if finished != nil && len(pushed) > 0 {
+			q.moving.charge(-finished.Size())
 			finished.SetHeader(trail.HeaderNext, trail.Successors(pushed))
+			q.moving.charge(finished.Size())
 		}
 		if finished != nil {
 			q.ledger.Finish(finished)
@@ -130,6 +135,19 @@ func (q *queueSettlements) runChain(chain []settlement) error {
 		}
 		q.results[i].place = true
 		ended--
+	}
+	return nil
+}
+
+// roomToForget makes sure that the transaction has room to remove the attempts of a chain's items.
+// The error is ErrNoRoom.
+func (q *queueSettlements) roomToForget(chain []settlement) error {
+	size := 0
+	for k := range chain {
+		size += q.ledger.ForgetSize(chain[k].record)
+	}
+	if size > 0 && !q.moving.fits(size) {
+		return state.ErrNoRoom
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package fdbpq_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -419,8 +420,132 @@ func TestFirstAttemptOfKeptJobs(t *testing.T) {
 
 		f.wantTrail(job, "1.1 nak after 2s by me: a; 1.3 done after 0s by me")
 		f.done(named(fdbpq.OpRedriveItem, f.q, job))
-		f.wantTrail(job, "1.1 nak after 2s by me: a")
+		f.wantTrail(job, "1.1 nak after 2s by me: a; 1.3 done after 0s by me")
 	})
+}
+
+// Where only one attempt is kept, dead letters have the last one too, so lives are numbered. A
+// dead-letter queue that keeps fewer shortens nothing.
+func TestLivesWithFewAttempts(t *testing.T) {
+	onTrails(t, 1, func(f *trailed) {
+		f.set(func(s *fdbpq.Settings) { s.MaxDeliver = 2 })
+		dead := f.other("jobs-dead")
+		f.configure(dead, func(s *fdbpq.Settings) { s.Trail = 1 })
+		job := f.one("job")
+		for _, reason := range []string{"a", "b", "c"} {
+			f.fail(reason)
+			f.fail(reason)
+			f.done(named(fdbpq.OpRedriveItem, dead, job))
+		}
+
+		f.wantTrail(job, "1.1 nak after 2s by me: a; 3.2 nak after 2s by me: c")
+	})
+}
+
+// However many attempts items have, what removes or moves many of them at once does as many as fit
+// into a transaction, and the others later.
+func TestManyAttemptsHaveRoom(t *testing.T) {
+	const items = 1000
+	each := func(op func(fdbpq.ID) fdbpq.Op) func(*trailed, []fdbpq.ID) []fdbpq.Op {
+		return func(_ *trailed, ids []fdbpq.ID) (ops []fdbpq.Op) {
+			for _, id := range ids {
+				ops = append(ops, op(id))
+			}
+			return ops
+		}
+	}
+	ended := func(how fdbpq.Op) func(*trailed, []fdbpq.ID) []fdbpq.Op {
+		return func(f *trailed, _ []fdbpq.ID) (ops []fdbpq.Op) {
+			for _, token := range f.leaseSome(f.q, items, time.Hour) {
+				how.Token = token
+				ops = append(ops, how)
+			}
+			return ops
+		}
+	}
+	for name, way := range map[string]func(*trailed, []fdbpq.ID) []fdbpq.Op{
+		"moved": each(func(id fdbpq.ID) fdbpq.Op {
+			return fdbpq.Op{Kind: fdbpq.OpMove, ID: id, Priority: 2}
+		}),
+		"removed": each(func(id fdbpq.ID) fdbpq.Op {
+			return fdbpq.Op{Kind: fdbpq.OpRemove, ID: id}
+		}),
+		"popped":       each(func(fdbpq.ID) fdbpq.Op { return fdbpq.Op{Kind: fdbpq.OpPop} }),
+		"acknowledged": ended(ack),
+		"given up":     ended(term),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := onMem(t)
+			s := newTrailed(f, f.queue(strings.Repeat("q", 128)), 16)
+			ids := s.failed(items, 17)
+			ops := way(s, ids)
+			for i := range ops {
+				ops[i].Queue = s.q
+			}
+
+			done := 0
+			for turns := 0; len(ops) > 0 && turns < items; turns++ {
+				var left []fdbpq.Op
+				for i, r := range s.apply(ops...) {
+					if errors.Is(r.Err, fdbpq.ErrNoRoom) {
+						left = append(left, ops[i])
+						continue
+					}
+					wantError(t, r.Err, nil)
+					done++
+				}
+				ops = left
+			}
+			wantEqual(t, "operations that were done", done, items)
+			f.check()
+		})
+	}
+}
+
+// A push to a full queue makes room for itself although the items that go have many attempts.
+func TestRoomBesideAttempts(t *testing.T) {
+	f := onMem(t)
+	s := newTrailed(f, f.queue(strings.Repeat("q", 128)), 16)
+	s.failed(1200, 17)
+	s.set(func(s *fdbpq.Settings) { s.MaxItems, s.Discard = 10, fdbpq.DiscardOld })
+
+	var err error
+	for range 10 {
+		if err = s.apply(opPush(s.q, 0, "new"))[0].Err; err == nil {
+			break
+		}
+		wantError(t, err, fdbpq.ErrNoRoom)
+	}
+	wantError(t, err, nil)
+	wantEqual(t, "length", f.length(f.queue(strings.Repeat("q", 128))), 10)
+	f.check()
+}
+
+// failed pushes items, and writes as many attempts of each as there can be after some deliveries.
+func (f *trailed) failed(items int, deliveries int64) (ids []fdbpq.ID) {
+	f.Helper()
+	for _, r := range f.apply(slices.Repeat([]fdbpq.Op{opPush(f.q, 1, "job")}, items)...) {
+		ids = append(ids, r.Item.ID)
+	}
+	l := f.q.Layout()
+	past := codec.History{Deliveries: deliveries, Fence: deliveries, Wait: time.Minute}
+	value := codec.EncodeAttempt(&trail.Attempt{
+		To: f.clock.now(), How: trail.Nak, Reason: strings.Repeat("r", trail.MaxReason),
+		Holder: strings.Repeat("h", fdbpq.MaxHolder),
+	})
+	for some := range slices.Chunk(ids, 100) {
+		write(f.fixture, func(tx kv.Transaction) {
+			for _, id := range some {
+				tx.Set(l.HistoryKey(&id), past.Encode())
+				tx.Set(l.AttemptKey(&id, 1), value)
+				for n := deliveries - 14; n <= deliveries; n++ {
+					tx.Set(l.AttemptKey(&id, n), value)
+				}
+			}
+		})
+	}
+	f.batcher = fdbpq.NewBatcher(f.db, f.Keyspace) // the old one knows of no histories
+	return ids
 }
 
 // The record of a job that was done at once has no header for that.

@@ -110,10 +110,12 @@ func (e *encoder) duration(d time.Duration) string {
 	return e.ackWaitText
 }
 
-// itemAlone is item without our own headers, for which there is no room. It omits a trace context
-// too, because no header can keep servers from tracing the reply.
+// itemAlone is item without our own headers, for which there is no room, and without its parent,
+// which came after its size was checked. It omits a trace context too, because no header can keep
+// servers from tracing the reply.
 func (e *encoder) itemAlone(item *fdbpq.Item) nats.Header {
 	e.pushers(item)
+	delete(e.header, subjects.HeaderParent)
 	for name := range e.header {
 		if strings.EqualFold(name, subjects.HeaderTraceParent) {
 			delete(e.header, name)

@@ -101,8 +101,9 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 	m.Header = e.headers()
 	setNotKept(m.Header, r)
 	err := c.h.config.Outbox.SendItem(&m, content)
-	if errors.Is(err, nats.ErrMaxPayload) && m.Header[subjects.HeaderTrail] != nil {
-		delete(m.Header, subjects.HeaderTrail) // the longest of ours
+	if errors.Is(err, nats.ErrMaxPayload) && op.Kind == fdbpq.OpGet { // without the longest of ours
+		delete(m.Header, subjects.HeaderTrail)
+		delete(m.Header, subjects.HeaderNext)
 		err = c.h.config.Outbox.SendItem(&m, content)
 	}
 	if errors.Is(err, nats.ErrMaxPayload) {

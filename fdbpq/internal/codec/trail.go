@@ -6,6 +6,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
@@ -33,6 +34,10 @@ func (l *Layout) AttemptKey(id *ID, number int64) []byte {
 
 // AttemptRange is the range of the attempts of an item.
 func (l *Layout) AttemptRange(id *ID) kv.Range { return Within(l.IDKey(KindAttempt, id)) }
+
+// AttemptsSize is about the most bytes that the attempts of an item have, in keys of their own or
+// in a header.
+const AttemptsSize = (settings.MaxTrail + 1) * (trail.MaxReason + settings.MaxHolder + 64)
 
 // Attempts returns how many attempts of the item have ended: its deliveries, without one that still
 // runs.
@@ -95,11 +100,13 @@ func (m *Message) EndLife(attempts []trail.Attempt, most int64) {
 	}
 }
 
-// SetTrail makes the message carry attempts, at most so many. Where that would make it too large,
-// it stays as it is.
+// SetTrail makes the message carry attempts, at most so many: but always the last one, which knows
+// the number of its life, and as many as the message has carried before. Where that would make it
+// too large, it stays as it is.
 func (m *Message) SetTrail(all []trail.Attempt, most int64) {
 	if most > 0 && m.Size() <= MaxMessageSize-trail.MaxBytes {
-		m.SetHeader(trail.Header, trail.Values(all, int(most)))
+		past := min(len(m.Headers[trail.Header]), settings.MaxTrail)
+		m.SetHeader(trail.Header, trail.Values(all, max(int(most), past, 2)))
 	}
 }
 
@@ -121,11 +128,10 @@ func (f *Finished) done() trail.Attempt {
 }
 
 // NoteTrail notes the attempts that a job had before it was done, at most so many with those of
-// earlier lives. Of a job that was done at once, the record says all without. The last attempt is
-// always among those noted, so that Attempts knows which life they are of.
+// earlier lives. Of a job that was done at once, the record says all without.
 func (f *Finished) NoteTrail(attempts []trail.Attempt, most int64) {
-	if len(attempts) > 0 && most > 0 {
-		f.EndLife(append(attempts, f.done()), max(most, 2))
+	if len(attempts) > 0 {
+		f.EndLife(append(attempts, f.done()), most)
 	}
 }
 

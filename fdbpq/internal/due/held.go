@@ -165,6 +165,7 @@ func (d *dueHeld) finishRead() error {
 	// An expired item is removed; a delayed one comes back. Neither needs more.
 	if h.Expired(g.Now) {
 		g.BeginDelete(&d.id)
+		d.size += g.ForgetSize(h)
 		return nil
 	}
 
@@ -179,6 +180,7 @@ func (d *dueHeld) finishRead() error {
 
 	if settings.Exhausted(h.Deliveries) {
 		d.burial = d.due.Outgoing.BeginBurial(g, h, settings)
+		d.size += g.ForgetSize(h)
 	}
 	return nil
 }

@@ -48,6 +48,15 @@ func (g *Ledger) forgetAttempts(h *codec.Record) {
 	}
 }
 
+// ForgetSize is about how many bytes of a transaction it takes to remove the attempts of an item.
+func (g *Ledger) ForgetSize(h *codec.Record) int {
+	if h.Attempts() < 1 || g.Trail() == 0 {
+		return 0
+	}
+	keys := int(min(h.Attempts(), settings.MaxTrail+1))
+	return keys * 3 * (len(g.L.Prefix) + codec.KindSize + 64)
+}
+
 // Forget removes the history of a detached item that leaves the queue, and its attempts. past is
 // the history as stored; nil means that there is none.
 func (g *Ledger) Forget(id *codec.ID, past []byte) {

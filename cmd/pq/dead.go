@@ -28,7 +28,8 @@ func newDead(a *app) *cobra.Command {
 		Long: `List the dead letters of a queue, or of all: the id in the dead-letter queue,
 how long they have been there, why, the last error, and the start of the value.
 With --by cause, count those whose errors differ only in numbers, ids and
-addresses. pq redrive sends dead letters back, pq rm removes them.`,
+addresses. pq redrive sends dead letters back, pq rm removes them. Jobs that
+failed and run again are not here; pq ls counts failures.`,
 		Example: `  pq dead --by cause --since 1h
   pq dead jobs --error "dial tcp *: i/o timeout" --all | pq rm jobs-dead -`,
 		PreRunE: func(*cobra.Command, []string) error {

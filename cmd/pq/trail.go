@@ -114,7 +114,7 @@ func trailText(chain []*target.Kin, self *target.Kin, now time.Time) string {
 	}
 	attempts := attemptLines(self.Item.Attempts)
 	if len(attempts) == 0 {
-		attempts = []string{"none has ended and was kept: the setting trail says how many to keep"}
+		attempts = []string{"none has ended and is kept: they are where the setting trail is not 0"}
 	}
 	text += infoLines("attempts", attempts...) + infoLines("now", self.Standing(now))
 	if len(chain) == 1 && self.More == 0 {

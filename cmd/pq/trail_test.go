@@ -125,7 +125,7 @@ func TestTrailOfNothing(t *testing.T) {
 	c, _ := newCLI(t)
 	id := c.push("a")
 	got := c.ok("", "trail", "jobs", id)
-	if !strings.Contains(got, "attempts    none has ended and was kept") ||
+	if !strings.Contains(got, "attempts    none has ended and is kept") ||
 		!strings.Contains(got, "chain       no job is known ") {
 		t.Errorf("printed %s", got)
 	}

@@ -105,7 +105,11 @@ func (k *Kin) Standing(now time.Time) string {
 	}
 
 	if it.Due != nil && it.Done == nil {
-		text += fmt.Sprintf(", ends in %s, at %s", terminal.Short(it.Due.Sub(now)),
+		unless := ""
+		if it.State == client.Leased {
+			unless = " unless renewed"
+		}
+		text += fmt.Sprintf(", ends in %s%s, at %s", terminal.Short(it.Due.Sub(now)), unless,
 			it.Due.UTC().Format(time.DateTime))
 	}
 	if why != "" {

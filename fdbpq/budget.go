@@ -46,6 +46,15 @@ func (b *moveBudget) fits(size int) bool {
 	return true
 }
 
+// forget charges what it takes to remove the attempts of items, which is 0 for most. The error is
+// ErrNoRoom.
+func (b *moveBudget) forget(size int) error {
+	if size > 0 && !b.fits(size) {
+		return state.ErrNoRoom
+	}
+	return nil
+}
+
 // charge takes away budget that moves no longer have.
 func (b *moveBudget) charge(size int) {
 	b.maxBytes, b.leftBytes = b.maxBytes-size, b.leftBytes-size

@@ -82,8 +82,8 @@ func (q *queueEdits) run(i int) error {
 // remove removes an item, wherever it is.
 func (q *queueEdits) remove(i int, h *codec.Record) (err error) {
 	result := &q.results[i]
-	if forget := q.ledger.ForgetSize(h); forget > 0 && !q.moving.fits(forget) {
-		return state.ErrNoRoom
+	if err := q.moving.forget(q.ledger.ForgetSize(h)); err != nil {
+		return err
 	}
 	if result.Item, err = q.named(i, &h.ID); err != nil {
 		return err

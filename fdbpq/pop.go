@@ -176,9 +176,9 @@ func (q *queuePops) takeItem(i int, bytesLeft *int) error {
 	}
 
 	if past != nil && op.Kind == OpPop {
-		forget := q.ledger.ForgetSize(state.RecordOf(&s.Item.ID, past))
-		if forget > 0 && !q.moving.fits(forget) {
-			return state.ErrNoRoom
+		size := q.ledger.ForgetSize(state.RecordOf(&s.Item.ID, past))
+		if err := q.moving.forget(size); err != nil {
+			return err
 		}
 	}
 

@@ -146,10 +146,7 @@ func (q *queueSettlements) roomToForget(chain []settlement) error {
 	for k := range chain {
 		size += q.ledger.ForgetSize(chain[k].record)
 	}
-	if size > 0 && !q.moving.fits(size) {
-		return state.ErrNoRoom
-	}
-	return nil
+	return q.moving.forget(size)
 }
 
 // settle ends or extends the lease of an item whose token holds. The error is ErrCorrupt, ErrNoRoom

@@ -1,6 +1,11 @@
 package proof_test
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
+)
 
 // Each row has the fault that books must find ("" if all is well) and a script: what clients asked
 // for, one step a second, and what they were told. Type page explains the language. For example:
@@ -238,6 +243,52 @@ func TestBooksOfSeveralAcks(t *testing.T) {
 		"leased though refused": {"of no known lease",
 			again + "next 1 with=1 stale lost=[1]; lease 3 3 -1; left 0 1"},
 	})
+}
+
+// Of two moves at once, both answered after an acknowledgement of several leases whose outcome is
+// unknown, books do not know which was last. That proves nothing against the acknowledgement.
+func TestBooksOfMovesUnderWay(t *testing.T) {
+	b := books.New(0)
+	second := int64(time.Second)
+	at := func(n int64, op books.Operation) *books.Operation {
+		op.Queue, op.Call, op.Return = "jobs", n*second, n*second+1
+		return &op
+	}
+	run := func(op *books.Operation) { b.End(op, b.Begin(op)) }
+
+	for _, value := range []string{"0", "1"} {
+		b.New()
+		run(at(1, books.Operation{Kind: books.Push, Value: value, ID: value, Outcome: books.Done}))
+	}
+	one := at(2, books.Operation{
+		Kind: books.Move, Value: "0", ID: "0", Moved: "one", Outcome: books.Done,
+	})
+	two := at(2, books.Operation{
+		Kind: books.Move, Value: "0", ID: "one", Moved: "two", Outcome: books.Done,
+	})
+	ofOne, ofTwo := b.Begin(one), b.Begin(two)
+
+	lease := at(3, books.Operation{Kind: books.LeaseMin, Batch: 2, Outcome: books.Done})
+	lease.Wait = 9 * second
+	for value, place := range map[string]string{"0": "two", "1": "1"} {
+		lease.Items = append(lease.Items, books.Item{
+			Value: value, ID: place, Fence: 1, Deliveries: 1, Until: lease.Call + lease.Wait,
+		})
+	}
+	run(lease)
+	run(at(4, books.Operation{
+		Kind: books.Ack, Value: "0", ID: "two", Fence: 1, Outcome: books.Unknown,
+		Also: []books.Item{{Value: "1", ID: "1", Fence: 1}},
+	}))
+	one.Return, two.Return = 5*second, 5*second
+	b.End(two, ofTwo)
+	b.End(one, ofOne)
+
+	balance, err := b.Close(60_000)
+	must(t, err)
+	if balance.Halves > 0 {
+		t.Errorf("%d items are missing, though all may be acknowledged", balance.Halves)
+	}
 }
 
 // Books know how many items of a group are leased for certain, and how often items are delivered.

@@ -76,9 +76,10 @@ func (b *Books) useParts(op *Operation, i Intent) {
 }
 
 // outlived reports whether the item was there after the acknowledgement of the lease, which so did
-// not count.
+// not count. Another place proves that only if no move gave it: answers to moves may be recorded
+// late, and those of several leave the place unknown.
 func (e *entry) outlived(l heldBy) bool {
-	return e.marks&settled != 0 || e.id != l.id || e.fence != l.fence
+	return e.marks&settled != 0 || e.fence != l.fence || e.renamed == 0 && e.id != l.id
 }
 
 // undoTogether takes back what acknowledgements of several leases may have done, if they did not

@@ -53,8 +53,8 @@ func TestBadInput(t *testing.T) {
 			"want one of push, push.batch, pop, peek, len", subjects.ErrVerb,
 		},
 		{
-			"peek of a FIFO queue with a payload", "q.jobs.peek", nil, payload,
-			"peek with a payload of", errBadRequest,
+			"peek of a FIFO queue with another payload", "q.jobs.peek", nil, payload,
+			"want a JSON object", errBadRequest,
 		},
 		{
 			"group of a pop from a FIFO queue", "q.jobs.pop", nats.Header{"Pq-Group": {"a"}}, nil,

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 )
 
 // Code says why a request failed. It is the value of [HeaderErrorCode]. The numbers are like HTTP's
@@ -77,10 +79,20 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Text, e.Code) }
 
-// Headers returns the headers of the reply. They belong to the caller.
+// Headers returns the headers of the reply. They belong to the caller. Characters of the text that
+// are beyond ASCII, in which some clients cannot read a header, become escapes such as \u00fc.
 func (e *Error) Headers() map[string][]string {
+	var text strings.Builder
+	for _, c := range e.Text {
+		if c < utf8.RuneSelf {
+			text.WriteRune(c)
+		} else {
+			text.WriteString(strings.Trim(strconv.QuoteRuneToASCII(c), "'"))
+		}
+	}
+
 	h := map[string][]string{
-		HeaderError:     {e.Text},
+		HeaderError:     {text.String()},
 		HeaderErrorCode: {strconv.Itoa(int(e.Code))},
 	}
 	if e.Reason != "" {
@@ -105,8 +117,8 @@ func (e *Error) Payload() []byte {
 	return payload
 }
 
-// ErrorFromHeaders is the inverse of [Error.Headers]. It returns nil for the reply to a request
-// that succeeded.
+// ErrorFromHeaders is the inverse of [Error.Headers], but leaves the escapes. It returns nil for
+// the reply to a request that succeeded.
 func ErrorFromHeaders(h map[string][]string) *Error {
 	text, code := first(h, HeaderError), first(h, HeaderErrorCode)
 	if text == "" && code == "" {

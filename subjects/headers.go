@@ -120,7 +120,7 @@ const (
 	// HeaderBatchCount marks the end of the reply to a pop of several items: how many were sent.
 	HeaderBatchCount = "Pq-Batch-Count"
 	// HeaderFrames marks a message that carries items, or the results of jobs, in frames: how many.
-	// See [ParseFrames].
+	// See [ParseFrames]. A client that asks for frames gets no other header beyond ASCII.
 	HeaderFrames = "Pq-Frames"
 	// HeaderToken is the token of the lease of an item, or a result, in a frame, or of the parent
 	// of what an acknowledgement of several leases pushes. The subject of its acknowledgements ends

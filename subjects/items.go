@@ -317,6 +317,8 @@ type ItemOptions struct {
 	State State
 	// ValueBytes is for a get of several ids, as in ItemsOptions; it is 0 for all other requests.
 	ValueBytes int
+	// Frames is for a get, as in [PopOptions]; with IDs it changes nothing.
+	Frames bool
 	// Most is how many items a redrive without IDs sends back, up to MaxRedrive; 0 means
 	// DefaultRedrive.
 	Most int
@@ -335,6 +337,7 @@ type itemObject struct {
 	Priority   *int64     `json:"priority,omitzero"`
 	State      knownState `json:"state,omitzero"`
 	ValueBytes *int       `json:"value_bytes,omitzero"`
+	Frames     *bool      `json:"frames,omitzero"`
 	Most       *int       `json:"max,omitzero"`
 }
 
@@ -355,7 +358,7 @@ func ParseItemOptions(v Verb, payload []byte) (ItemOptions, error) {
 		o.ID, o.IDs = deref(wire.Place), wire.Places
 	}
 	o.Max = wire.End == "max"
-	o.Priority, o.State = deref(wire.Priority), State(wire.State)
+	o.Priority, o.State, o.Frames = deref(wire.Priority), State(wire.State), deref(wire.Frames)
 	if v == Get && o.IDs != nil {
 		o.ValueBytes = valueBytes(wire.ValueBytes)
 	}
@@ -386,6 +389,7 @@ func (o *itemObject) members() []itemMember {
 		{"priority", o.Priority != nil, v == Move},
 		{"state", o.State != "", v == Remove},
 		{"value_bytes", o.ValueBytes != nil, v == Get},
+		{"frames", o.Frames != nil, v == Get},
 	}
 }
 
@@ -475,6 +479,9 @@ func (o ItemOptions) Encode(v Verb) []byte {
 	}
 	if o.Most != 0 {
 		wire.Most = &o.Most
+	}
+	if o.Frames {
+		wire.Frames = &o.Frames
 	}
 	return strictjson.Marshal(wire)
 }

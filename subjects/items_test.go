@@ -130,6 +130,12 @@ func TestItemOptions(t *testing.T) {
 			`{"value_bytes":7,"ids":["x"]}`,
 			subjects.ItemOptions{IDs: []string{"x"}, ValueBytes: 7},
 		},
+		{
+			subjects.Get,
+			`{"msg_id":"x","frames":true}`,
+			subjects.ItemOptions{MsgID: "x", Frames: true},
+		},
+		{subjects.Get, `{"id":"x","frames":false}`, subjects.ItemOptions{ID: "x"}},
 		{subjects.Remove, `{"ids":["x"]}`, subjects.ItemOptions{IDs: []string{"x"}}},
 		{subjects.Release, `{"id":"x"}`, subjects.ItemOptions{ID: "x"}},
 		{subjects.Rank, `{"place":"x"}`, subjects.ItemOptions{ID: "x", AtPlace: true}},
@@ -206,6 +212,7 @@ func TestItemOptions(t *testing.T) {
 			"places: an array of 1001 elements: want at most 1000",
 		},
 		{subjects.Redrive, `{"ids":[]}`, "no ids"},
+		{subjects.Rank, `{"id":"x","frames":false}`, `unknown member "frames"`},
 		{subjects.Move, `{"ids":["x"]}`, "no priority"},
 		{subjects.Get, `{"id":"x","value_bytes":5}`, "value_bytes: only with ids"},
 	} {

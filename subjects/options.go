@@ -55,7 +55,8 @@ type PopOptions struct {
 	IdleHeartbeat time.Duration
 	// NoWait makes a pop with Expires wait only if there is nothing at first. Other pops ignore it.
 	NoWait bool
-	// Frames allows several items in one message, if Batch is more than 1: see [HeaderFrames].
+	// Frames allows several items in one message, if Batch is more than 1, and keeps all header
+	// values that are beyond ASCII in frames: see [HeaderFrames].
 	Frames bool
 	// ID names a pop with Expires, so that another request can cancel it. Choose one that nobody
 	// can guess and that [CheckRequestID] accepts.
@@ -67,6 +68,22 @@ type PopOptions struct {
 	// Cancel is the ID of the pop that should stop waiting. It excludes all other options.
 	Cancel string
 }
+
+// PeekOptions is what the payload of a peek asks for: nothing, or a JSON object, {"frames":true}.
+type PeekOptions struct {
+	// Frames is as in [PopOptions].
+	Frames bool `json:"frames"`
+}
+
+// ParsePeekOptions reads the payload of a peek. Errors wrap [ErrOptions].
+func ParsePeekOptions(payload []byte) (o PeekOptions, err error) {
+	if len(payload) > 0 {
+		err = readObject(payload, &o)
+	}
+	return o, err
+}
+
+func (*PeekOptions) check() error { return nil }
 
 // maxRequestID is the most bytes of the id of a request.
 const maxRequestID = 64

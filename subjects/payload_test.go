@@ -51,6 +51,8 @@ func parserOf(v subjects.Verb) parser {
 		switch b := []byte(payload); v {
 		case subjects.Pop, subjects.PopMax:
 			_, err = subjects.ParsePopOptions(b)
+		case subjects.Peek, subjects.PeekMax:
+			_, err = subjects.ParsePeekOptions(b)
 		case subjects.AckLease:
 			_, err = subjects.ParseAck(b)
 		case subjects.Config:
@@ -119,19 +121,22 @@ func largestPayloads() map[subjects.Verb]string {
 		"paused": false}`
 
 	return map[subjects.Verb]string{
-		subjects.Pop:        "{" + pop + "}",
-		subjects.PopMax:     "{" + pop + "}",
-		subjects.AckLease:   "+NXT {" + pop + ", " + also + "}",
-		subjects.Config:     config,
-		subjects.Items:      items,
-		subjects.Schedule:   set,
-		subjects.Get:        "{" + ids + `, "value_bytes": 65536}`,
-		subjects.Move:       "{" + ids + `, "priority": -9223372036854775808}`,
-		subjects.Remove:     "{" + ids + `, "state": "delayed"}`,
-		subjects.Release:    "{" + ids + "}",
-		subjects.Redrive:    "{" + ids + "}",
-		subjects.Rank:       `{"id": ` + longestID(0) + `, "end": "max"}`,
-		subjects.Result:     `{"msg_id": ` + escaped(subjects.MaxKey, "<") + "}",
+		subjects.Pop:      "{" + pop + "}",
+		subjects.PopMax:   "{" + pop + "}",
+		subjects.Peek:     `{"frames": true}`,
+		subjects.PeekMax:  `{"frames": true}`,
+		subjects.AckLease: "+NXT {" + pop + ", " + also + "}",
+		subjects.Config:   config,
+		subjects.Items:    items,
+		subjects.Schedule: set,
+		subjects.Get:      "{" + ids + `, "value_bytes": 65536, "frames": true}`,
+		subjects.Move:     "{" + ids + `, "priority": -9223372036854775808}`,
+		subjects.Remove:   "{" + ids + `, "state": "delayed"}`,
+		subjects.Release:  "{" + ids + "}",
+		subjects.Redrive:  "{" + ids + "}",
+		subjects.Rank:     `{"id": ` + longestID(0) + `, "end": "max"}`,
+		subjects.Result: `{"expires": "59m59.999999999s", "frames": true, "msg_id": ` +
+			escaped(subjects.MaxKey, "<") + "}",
 		subjects.Unschedule: `{"id": ` + escaped(128, "<") + "}",
 		subjects.Purge:      `{"state": "delayed"}`,
 		subjects.List:       list,

@@ -24,6 +24,8 @@ type ResultOptions struct {
 	// Expires is how long the request waits for the job to be done or dead, MinExpires to
 	// MaxExpires; 0 means it does not.
 	Expires time.Duration
+	// Frames is as in [PopOptions].
+	Frames bool
 }
 
 // resultObject is ResultOptions as JSON.
@@ -32,6 +34,7 @@ type resultObject struct {
 	MsgID *string `json:"msg_id,omitzero"`
 
 	Expires time.Duration `json:"expires,omitzero"`
+	Frames  bool          `json:"frames,omitzero"`
 }
 
 var errNoJob = errors.New(`no id: want {"id":"..."}, with an id that push, pop or items ` +
@@ -43,7 +46,9 @@ func ParseResultOptions(payload []byte) (ResultOptions, error) {
 	if err := readObject(payload, &o); err != nil {
 		return ResultOptions{}, err
 	}
-	return ResultOptions{ID: deref(o.ID), MsgID: deref(o.MsgID), Expires: o.Expires}, nil
+	return ResultOptions{
+		ID: deref(o.ID), MsgID: deref(o.MsgID), Expires: o.Expires, Frames: o.Frames,
+	}, nil
 }
 
 func (o *resultObject) check() error {
@@ -60,7 +65,7 @@ func (o *resultObject) check() error {
 
 // Encode returns the payload that [ParseResultOptions] reads.
 func (o ResultOptions) Encode() []byte {
-	object := resultObject{ID: &o.ID, Expires: o.Expires}
+	object := resultObject{ID: &o.ID, Expires: o.Expires, Frames: o.Frames}
 	if o.MsgID != "" {
 		object.ID, object.MsgID = nil, &o.MsgID
 	}

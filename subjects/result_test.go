@@ -17,6 +17,7 @@ func TestParseResultOptions(t *testing.T) {
 		`{"msg_id":"invoice 17"}`:                       {MsgID: "invoice 17"},
 		`{"id":"FQEU","expires":"1ms"}`:                 {ID: "FQEU", Expires: time.Millisecond},
 		`{"msg_id":"m","expires":"1h0m0s"}`:             {MsgID: "m", Expires: time.Hour},
+		`{"id":"FQEU","frames":true}`:                   {ID: "FQEU", Frames: true},
 		`{"msg_id":"` + strings.Repeat("x", 512) + `"}`: {MsgID: strings.Repeat("x", 512)},
 	} {
 		got, err := ParseResultOptions([]byte(payload))
@@ -41,6 +42,7 @@ func TestParseResultOptions(t *testing.T) {
 		`{"id":"a","expires":"-1s"}`:        "want 1ms to 1h",
 		`{"id":"a","expires":5}`:            "expires",
 		`{"ids":["a"]}`:                     "ids",
+		`{"id":"a","frames":1}`:             "frames",
 		`{"id":"a"} ` + "\x00":              "",
 		`{"msg_id":"` + strings.Repeat("x", 513) + `"}`: "msg_id: 513 bytes: want 1 to 512",
 	} {

@@ -67,6 +67,7 @@ func TestNamesAreExact(t *testing.T) {
 	}
 	ack := func(b []byte) error { _, err := subjects.ParseAck(b); return err }
 	pop := func(b []byte) error { _, err := subjects.ParsePopOptions(b); return err }
+	peek := func(b []byte) error { _, err := subjects.ParsePeekOptions(b); return err }
 	change := func(b []byte) error { _, err := subjects.ParseChange(b); return err }
 	schedule := func(b []byte) error { _, err := subjects.ParseScheduleChange(b); return err }
 	page := func(b []byte) error { _, err := subjects.ParseItemsOptions(b); return err }
@@ -93,11 +94,12 @@ func TestNamesAreExact(t *testing.T) {
 	}{
 		{"", everyOption, pop},
 		{"", `{"cancel":"a"}`, pop},
+		{"", `{"frames":true}`, peek},
 		{"+ACK ", `{"also":["a"]}`, ack},
 		{"+NXT ", `{"also":["a"],"batch":2}`, ack},
 		{"-NAK ", `{"delay":"1s","snooze":true,"reason":"r"}`, ack},
 		{"", everyFilter, page},
-		{"", `{"ids":["a"],"value_bytes":1}`, items(subjects.Get)},
+		{"", `{"ids":["a"],"value_bytes":1,"frames":true}`, items(subjects.Get)},
 		{"", `{"id":"a"}`, items(subjects.Remove)},
 		{"", `{"id":"a","end":"max"}`, items(subjects.Rank)},
 		{"", `{"ids":["a"],"priority":1}`, items(subjects.Move)},
@@ -135,7 +137,8 @@ func TestNamesAreExact(t *testing.T) {
 // A request takes every member that its errors list.
 func TestListedMembers(t *testing.T) {
 	parses := map[string]func([]byte) error{
-		"pop": func(b []byte) error { _, err := subjects.ParsePopOptions(b); return err },
+		"pop":  func(b []byte) error { _, err := subjects.ParsePopOptions(b); return err },
+		"peek": func(b []byte) error { _, err := subjects.ParsePeekOptions(b); return err },
 		"next": func(b []byte) error {
 			_, err := subjects.ParseAck(append([]byte("+NXT "), b...))
 			return err

@@ -6,7 +6,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
-	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
 )
@@ -64,6 +63,13 @@ func (q *request) decodePop(m *nats.Msg) error {
 	return nil
 }
 
+// decodePeek reads the options of a peek.
+func (q *request) decodePeek(m *nats.Msg) error {
+	o, err := subjects.ParsePeekOptions(m.Data)
+	q.frames = o.Frames
+	return err
+}
+
 // parsedPop is the payload of a pop, and its options.
 type parsedPop struct {
 	payload string
@@ -97,14 +103,7 @@ func (q *request) applyOptions(o subjects.PopOptions) {
 		q.batch, q.Pops = o.Batch, o.Batch
 	}
 
-	// A single popped item needs no frame. A client in another account may be able to acknowledge
-	// only through a message's reply subject, which leased items in frames do not have.
-	if plain := last.Kind == fdbpq.OpPop; plain {
-		q.frames = o.Frames && o.Batch > 1
-	} else {
-		q.frames = o.Frames && !wire.Imported(q.reply)
-	}
-
+	q.frames = o.Frames
 	last.Lease, last.Holder, last.MaxBytes = o.AckWait, o.Holder, o.MaxBytes
 	if o.Lease && o.AckWait == 0 { // which after +NXT would mean the length of the lease before
 		last.Lease = fdbpq.SettingsLease

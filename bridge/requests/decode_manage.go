@@ -59,6 +59,7 @@ func (q *request) decodeItem(m *nats.Msg) error {
 		return err
 	}
 
+	q.frames = o.Frames
 	op.Priority, op.State, op.AtPlace = o.Priority, states[o.State], o.AtPlace
 	if o.Max {
 		op.End = fdbpq.Back

@@ -162,16 +162,18 @@ func (q *request) measurePushed(op *fdbpq.Op) error {
 		id := fdbpq.ID{Priority: math.MinInt64, Count: math.MinInt64}
 		pushed.Joiner = &fdbpq.Joiner{Queue: strings.Repeat("x", fdbpq.MaxQueueName), ID: id}
 	}
-	properties := propertiesSize(&pushed)
+	properties := nats.Header{}
+	setProperties(properties, &pushed)
+	headers := headersSize(pushed.Headers, properties)
 	if pushed.Join > 0 { // it will say what became of its members
-		properties += len(subjects.HeaderJoined) + 4*len(" done=9223372036854775807")
+		headers += len(subjects.HeaderJoined) + 4*len(" done=9223372036854775807")
 	}
-	if len(pushed.Headers) == 0 && properties == 0 {
+	if headers == 0 {
 		return nil
 	}
 
-	headers := wire.HeaderSize(pushed.Headers) + properties
-	if size, most := len(pushed.Value)+headers, q.h.config.MaxPayload(); int64(size) > most {
+	most := q.h.config.MaxPayload() - int64(wire.FrameRoom(pushed.Headers, properties))
+	if size := len(pushed.Value) + headers; int64(size) > most {
 		return fmt.Errorf("%w: %d bytes with headers: the server carries at most %d",
 			errTooLarge, size, most)
 	}
@@ -180,16 +182,12 @@ func (q *request) measurePushed(op *fdbpq.Op) error {
 	return nil
 }
 
-// propertiesSize is how many bytes setProperties adds to the message of an item.
-func propertiesSize(m *fdbpq.Message) int {
-	properties := nats.Header{}
-	if setProperties(properties, m); len(properties) == 0 {
-		return 0
+// headersSize is how many bytes the headers of an item and its properties take in a message.
+func headersSize(h, properties nats.Header) int {
+	if len(h) == 0 {
+		return wire.HeaderSize(properties)
 	}
-	if len(m.Headers) > 0 {
-		return wire.LinesSize(properties)
-	}
-	return wire.HeaderSize(properties)
+	return wire.HeaderSize(h) + wire.LinesSize(properties)
 }
 
 // keysMemory estimates how many bytes the MsgID and the unique key of a push add to a transaction,

@@ -31,7 +31,7 @@ type replier struct {
 
 	reply  string // subject for the answer; "" if nobody waits for one
 	batch  int    // how many items it asked for, if several
-	frames bool   // items come in frames, several in a message
+	frames bool   // replies may be in frames, also several items in a message
 	sent   int    // items so far
 
 	cancellable *cancellable // nil unless it has an id

@@ -22,6 +22,7 @@ func (q *request) decodeResult(m *nats.Msg) error {
 		return err
 	}
 
+	q.frames = o.Frames
 	op := fdbpq.Op{Kind: fdbpq.OpGet, Message: fdbpq.Message{MsgID: o.MsgID}, NoValue: true}
 	if o.MsgID == "" {
 		op.ID, err = parseName(o.ID, false)

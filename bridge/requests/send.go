@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/bridge/internal/wire"
 	"github.com/pqbridge/pqbridge/bridge/outbox"
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -78,6 +80,16 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 	m := nats.Msg{Subject: c.reply, Data: item.Value}
 	var content outbox.Content
 	var fate string
+	send := func(h nats.Header) error {
+		sent := m
+		sent.Header = h
+		if err := c.frame(&sent, item.ID.Priority); err != nil {
+			return err
+		}
+		setNotKept(sent.Header, r)
+		return c.h.config.Outbox.SendItem(&sent, content)
+	}
+
 	switch op.Kind {
 	case fdbpq.OpPop: // the outbox gets copies: the results belong to the dispatcher
 		popped := []fdbpq.Item{*item}
@@ -98,17 +110,14 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 		}
 	}
 
-	m.Header = e.headers()
-	setNotKept(m.Header, r)
-	err := c.h.config.Outbox.SendItem(&m, content)
+	err := send(e.headers())
 	if errors.Is(err, nats.ErrMaxPayload) && op.Kind == fdbpq.OpGet { // without the longest of ours
-		delete(m.Header, subjects.HeaderTrail)
-		delete(m.Header, subjects.HeaderNext)
-		err = c.h.config.Outbox.SendItem(&m, content)
+		delete(e.header, subjects.HeaderTrail)
+		delete(e.header, subjects.HeaderNext)
+		err = send(e.header)
 	}
 	if errors.Is(err, nats.ErrMaxPayload) {
-		m.Header = e.itemAlone(item) // without our headers it may fit
-		err = c.h.config.Outbox.SendItem(&m, content)
+		err = send(e.itemAlone(item)) // without our headers it may fit
 	}
 
 	switch {
@@ -125,13 +134,39 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 	return err
 }
 
+// frame puts a reply into a frame if the client asks for that and a value of its headers is beyond
+// ASCII: some clients cannot read it otherwise. The frame of a lease has its token.
+func (c *replier) frame(m *nats.Msg, priority int64) error {
+	if !c.frames || wire.FrameRoom(m.Header) == 0 {
+		return nil
+	}
+
+	if ack := m.Reply; ack != "" {
+		m.Header[subjects.HeaderToken] = []string{ack[strings.LastIndexByte(ack, '.')+1:]}
+		if !wire.Imported(c.reply) { // else the client may have no other way to acknowledge
+			m.Reply = ""
+		}
+	}
+
+	block, err := subjects.AppendHeaderLines([]byte(wire.BlockStart), m.Header)
+	if err != nil {
+		return fmt.Errorf("%w: %w", nats.ErrBadHeaderMsg, err)
+	}
+	frame := subjects.Frame{Priority: priority, Headers: append(block, wire.CRLF...), Value: m.Data}
+	m.Data, m.Header = subjects.AppendFrame(nil, frame), nats.Header{subjects.HeaderFrames: {"1"}}
+	return nil
+}
+
 // sendData answers with headers, nil for none, and a payload, which may be too large for a message.
 func (c *replier) sendData(h nats.Header, payload []byte) (err error) {
 	if h == nil {
 		err = c.h.config.Outbox.SendData(c.reply, payload)
 	} else {
 		m := nats.Msg{Subject: c.reply, Header: h, Data: payload}
-		err = c.h.config.Outbox.SendItem(&m, outbox.Content{})
+		priority, _ := strconv.ParseInt(h.Get(subjects.HeaderPriority), 10, 64) // 0 without one
+		if err = c.frame(&m, priority); err == nil {
+			err = c.h.config.Outbox.SendItem(&m, outbox.Content{})
+		}
 	}
 	if errors.Is(err, nats.ErrMaxPayload) {
 		err = fmt.Errorf("%w: the reply has %d bytes: %w", errTooLarge, len(payload), err)
@@ -165,7 +200,8 @@ func (c *replier) sendPayload(
 // message says how many items there were, and why there were not more.
 
 // framedReply collects items for one message with frames. If a pop does not allow frames, it takes
-// no items.
+// no items; nor leased ones of clients of other accounts, which may be able to acknowledge only
+// through the reply subject of a message.
 type framedReply struct {
 	c *replier
 	r *dispatch.Request
@@ -193,7 +229,7 @@ const (
 // add puts an item into the message. It returns false if there is no room, or if the item needs a
 // message of its own.
 func (f *framedReply) add(op *fdbpq.Op, result *fdbpq.Result) bool {
-	if !f.c.frames {
+	if !f.c.frames || op.Kind == fdbpq.OpLease && wire.Imported(f.c.reply) {
 		return false
 	}
 

@@ -22,8 +22,8 @@ var verbs = [...]verb{
 	},
 	subjects.Pop:      {op: fdbpq.OpPop, end: fdbpq.Front, decode: (*request).decodePop},
 	subjects.PopMax:   {op: fdbpq.OpPop, end: fdbpq.Back, decode: (*request).decodePop},
-	subjects.Peek:     {op: fdbpq.OpPeek, end: fdbpq.Front},
-	subjects.PeekMax:  {op: fdbpq.OpPeek, end: fdbpq.Back},
+	subjects.Peek:     {op: fdbpq.OpPeek, end: fdbpq.Front, decode: (*request).decodePeek},
+	subjects.PeekMax:  {op: fdbpq.OpPeek, end: fdbpq.Back, decode: (*request).decodePeek},
 	subjects.Len:      {op: fdbpq.OpLen, reply: (*encoder).length},
 	subjects.AckLease: {op: fdbpq.OpAck, decode: (*request).decodeAck, value: true},
 	subjects.Config: {

@@ -55,7 +55,7 @@ func (d *drawer) convert(m *message, maxPayload int) (op fdbpq.Op, err error) {
 
 	// A client gets the item in a message of NATS.
 	size := max(op.Message.Size(), len(m.Data)+wire.HeaderSize(h))
-	most := min(fdbpq.MaxMessageSize, maxPayload)
+	most := min(fdbpq.MaxMessageSize, maxPayload-wire.FrameRoom(h))
 	if size > most || lines >= subjects.MaxHeaders {
 		op.Message = fdbpq.Message{Headers: nats.Header{subjects.HeaderSource: source}}
 		return op, fmt.Errorf("%w: %d bytes and %d headers: want at most %d and %d",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/pqbridge/pqbridge/bridge"
@@ -348,6 +349,30 @@ func TestGroupTooLarge(t *testing.T) {
 			f.must(err)
 		}
 		f.must(f.setSource(`{"stream":"S","group":{"token":2}}`))
+		if s := f.waitUntilDrawn(2); s.Drawn != 1 || s.Dead != 1 {
+			t.Errorf("drawn: %s", s.JSON())
+		}
+	})
+}
+
+// A message with a header beyond ASCII, which needs a frame, is too large if it leaves no room for
+// one.
+func TestNoRoomForAFrame(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		const maxPayload, room = 8192, 120 // room for the headers, and not for a frame besides
+		f := newFixture(t, testenv.Options{NATS: func(o *server.Options) {
+			o.MaxPayload = maxPayload
+		}})
+		f.createStream("S", jetstream.LimitsPolicy)
+
+		for _, kind := range []string{"groesse", "größe"} {
+			_, err := f.js.PublishMsg(t.Context(), &nats.Msg{
+				Subject: "S.a", Header: nats.Header{"Type": {kind}},
+				Data: make([]byte, maxPayload-room),
+			})
+			f.must(err)
+		}
+		f.must(f.setSource(`{"stream":"S"}`))
 		if s := f.waitUntilDrawn(2); s.Drawn != 1 || s.Dead != 1 {
 			t.Errorf("drawn: %s", s.JSON())
 		}

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 
@@ -46,6 +48,25 @@ func LinesSize(h map[string][]string) (n int) {
 		}
 	}
 	return n
+}
+
+// FrameRoom returns how many bytes fewer than others a message can have that may have to come in a
+// frame, because some clients cannot read its headers: a value in one of them is beyond ASCII. It
+// is more than the frame takes, the header that announces it, and the token of a lease.
+func FrameRoom(headers ...map[string][]string) int {
+	const room = 160
+	for _, h := range headers {
+		for _, values := range h {
+			if slices.ContainsFunc(values, beyondASCII) {
+				return room
+			}
+		}
+	}
+	return 0
+}
+
+func beyondASCII(value string) bool {
+	return strings.ContainsFunc(value, func(c rune) bool { return c >= utf8.RuneSelf })
 }
 
 // HeaderMemory estimates how many more bytes h takes in memory than in a message.

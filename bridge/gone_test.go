@@ -353,3 +353,14 @@ func TestGoneWithAllowResponses(t *testing.T) {
 	wantPopped(t, e, "pq.jobs.pop.min", "a", "b")
 	wantMetric(t, e.Bridge, "pq_nats_errors_total", 0)
 }
+
+// An item that leaves no room for the headers of the bridge goes back as any other.
+func TestLargestItemGoesBack(t *testing.T) {
+	e := start(t, testenv.Options{})
+	value := strings.Repeat("x", int(e.Conn.MaxPayload()))
+	push(t, e, "pq.jobs.push", nil, value)
+	publish(t, e, "pq.jobs.pop.min", nats.NewInbox(), "")
+	wantMetric(t, e.Bridge, noResponders, 1)
+	m := ok(t, e, "pq.jobs.pop.min", nil, `{"expires":"1h"}`)
+	same(t, "the value is the same", string(m.Data) == value, true)
+}

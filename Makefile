@@ -123,7 +123,7 @@ test-browser: ## test pq dashboard in Chromium
 FDB_LIBRARY = $(firstword $(wildcard /usr/lib/libfdb_c.so /usr/local/lib/libfdb_c.so))
 FDB_SERVER = $(shell PATH="$$PATH:/usr/sbin" command -v fdbserver)
 NO_FDB     = $(strip $(if $(TAGS),,FoundationDB's client package and a C compiler) $(if $(FDB_SERVER)$(FDB_CLUSTER_FILE),,fdbserver))
-FDB_PKG    = ./bridge ./bridge/dispatch ./cmd/pqbridge ./docs/example/... ./fdbpq/... ./testenv ./testenv/proof
+FDB_PKG    = ./bridge ./bridge/dispatch ./cmd/pq ./cmd/pqbridge ./docs/example/... ./fdbpq/... ./testenv ./testenv/proof
 test-fdb: TIMEOUT = 60m
 test-fdb: ## test on FoundationDB: PKG= RUN= RACE=1
 	$(if $(NO_FDB),@echo "test-fdb needs $(NO_FDB)"; exit 1,PQ_TEST_FDB=1 go test $(TAG_FLAGS) $(TEST_FLAGS) \

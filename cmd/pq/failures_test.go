@@ -113,6 +113,7 @@ var everyCommand = []struct {
 	{args: "schedule ls", misspelt: -1}, // others make some
 	{args: "schedule run jbos nightly", misspelt: exitEmpty, words: "no such schedule"},
 	{args: "doctor jbos", misspelt: -1}, // TestDoctorOfAHealthySystem
+	{args: "export jbos", misspelt: -1}, // TestExportOfDeadLettersAndNothing
 }
 
 // failsEverywhere runs every command, and checks that its error is one sentence with these words.
@@ -201,6 +202,8 @@ func TestEveryCommandIsTried(t *testing.T) {
 	tried := []string{"completion", "help", "connection", "version"} // these ask nobody
 	// Which goes on, and says it on its pages.
 	tried = append(tried, "dashboard")
+	// Which has to read an export first: TestImportOfBadExports.
+	tried = append(tried, "import")
 
 	for _, command := range everyCommand {
 		tried = append(tried, strings.Fields(command.args)[0])

@@ -117,6 +117,9 @@ func TestNoAnswerCommandsATerminal(t *testing.T) {
 		}
 
 		stdout, stderr, _ := c.run("x", strings.Fields(command.args)...)
+		if strings.HasPrefix(command.args, "export") {
+			stdout = "" // JSON for programs, as with --json
+		}
 		isHarmless(t, command.args, stdout+stderr)
 
 		said += strings.Count(stdout+stderr, "evil")

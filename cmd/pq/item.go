@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +54,8 @@ func (s *session) whole(
 	it, err := s.get(s.queue.Get(ctx, from.ID))
 	if err == nil && from.Code == 0 { // the page says more of it
 		stored := newStored(s.of, from)
-		stored.Headers, stored.ValueCut = it.Headers, false
+		maps.Copy(stored.Headers, it.Headers) // without some if the item fills a message
+		stored.ValueCut, stored.unique = false, cmp.Or(it.unique, stored.unique)
 		stored.Value, stored.Base64, stored.bytes = it.Value, it.Base64, it.bytes
 		it = stored
 	}

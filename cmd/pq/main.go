@@ -95,14 +95,14 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &stopped):
+		return exitSignal + int(stopped.Signal)
 	case errors.As(err, new(exit.Error)):
 		return exitUsage
 	case errors.Is(err, client.ErrEmpty), errors.Is(err, client.ErrNotFound):
 		return exitEmpty
 	case errors.As(err, new(notOver)):
 		return exitNotOver
-	case errors.As(err, &stopped):
-		return exitSignal + int(stopped.Signal)
 	default:
 		return exitError
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"io"
+	"log"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -23,6 +24,9 @@ const mainVariable = "TEST_MAIN"
 func TestMain(m *testing.M) {
 	if os.Getenv(mainVariable) != "" {
 		main()
+	}
+	if os.Getenv(bridgeVariable) != "" {
+		log.Fatal(serveBridge())
 	}
 
 	for _, e := range login.Variables {

@@ -77,7 +77,8 @@ type item struct {
 	MoreSuccessors int             `json:"more_successors,omitempty"`
 	subjects.Failure
 
-	bytes []byte // the value
+	bytes  []byte // the value
+	unique string // the unique key
 }
 
 // deadLetter is how an item came into a dead-letter queue, as --json prints it.
@@ -182,6 +183,7 @@ func newItem(q *queue, from *client.Item) *item {
 	it := &item{
 		Queue: cmp.Or(from.FoundIn, q.name), ID: from.ID, Place: from.Place, Group: from.Group,
 		PushedAt: timeText(from.PushedAt), Headers: from.Headers, bytes: from.Value,
+		unique: from.Unique,
 		Joined: from.Joined, Parent: from.Parent, Attempts: from.Attempts,
 		Successors: from.Successors, MoreSuccessors: from.MoreSuccessors,
 	}
@@ -217,7 +219,8 @@ func newStored(q *queue, from *client.StoredItem) *item {
 	info.ID, info.Place = from.ID, from.Place
 	info.Priority, info.PushedAt = from.Priority, timeOf(from.PushedAt)
 
-	headers := nats.Header(maps.Clone(from.Headers))
+	headers := nats.Header{}
+	maps.Copy(headers, from.Headers)
 	maps.DeleteFunc(headers, func(name string, _ []string) bool { return !subjects.OfItem(name) })
 	value := from.Value
 	if from.ValueCut {

@@ -30,7 +30,8 @@ func pushLines(s *session, priority int64, header nats.Header) error {
 	printIDs := s.of.json || !terminal.Is(out) || terminal.Is(in)
 	defer interrupt.Say(cmd, pushInterrupted)()
 
-	lines, done, begun := input.NewLines(in, int(s.nc.MaxPayload())), 0, time.Now()
+	max := s.nc.MaxPayload()
+	lines, done, begun := input.NewLines(in, int(max), input.TooLarge(max)), 0, time.Now()
 	for {
 		values, err := interrupt.Await(cmd.Context(), lines.NextBatch)
 		if err == io.EOF {

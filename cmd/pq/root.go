@@ -50,7 +50,8 @@ func newRoot() (root *cobra.Command, started *bool) {
 		newGroup("queues", newLs(a), newWatch(a), newInfo(a), newConfig(a), newPause(a),
 			newResume(a), newPurge(a), newDelete(a)),
 		newGroup("schedules", newSchedule(a)),
-		newGroup("tools", newDashboard(a), newDoctor(a), newBench(a), newVersion()),
+		newGroup("tools", newDashboard(a), newDoctor(a), newBench(a), newExport(a), newImport(a),
+			newVersion()),
 	}
 
 	for _, g := range groups {

@@ -39,10 +39,12 @@ type Lines struct {
 	in     *bufio.Reader
 	number int // of the last line returned
 	max    int
+	longer error
 }
 
-func NewLines(in io.Reader, max int) *Lines {
-	return &Lines{in: bufio.NewReaderSize(in, max+len("\n")), max: max}
+// NewLines returns the lines of in. longer is the error of one with more than max bytes.
+func NewLines(in io.Reader, max int, longer error) *Lines {
+	return &Lines{in: bufio.NewReaderSize(in, max+len("\n")), max: max, longer: longer}
 }
 
 // Next returns the next line, which the caller owns, and io.EOF after the last.
@@ -58,7 +60,7 @@ func (l *Lines) Next() ([]byte, error) {
 
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	if len(line) > l.max {
-		return nil, fmt.Errorf("line %d: %w", l.number+1, TooLarge(int64(l.max)))
+		return nil, fmt.Errorf("line %d: %w", l.number+1, l.longer)
 	}
 
 	l.number++

@@ -47,7 +47,7 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 .DEFAULT_GOAL := help
 .PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript \
 	test-python test-packages clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite \
-	leaf-versions bench bench-growth bench-peers bench-workers scale shots
+	celery-suite leaf-versions bench bench-growth bench-peers bench-workers scale shots
 
 help: ## list the targets
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -179,6 +179,7 @@ test-python: ## check and test the Python package: PYTHON= PYTHONS= RUN=
 		ruff check && ruff format --check && mypy && \
 		pytest -q -rs $(if $(RUN),-k '$(RUN)') && \
 		{ PYTHONPATH=$(OLD_NATS_PY) PQ_TEST_WINDOWS=1 pytest -q -rs --ignore tests/test_docs.py \
+			--ignore tests/test_celery.py --ignore tests/test_celery_worker.py \
 			--ignore tests/test_package.py $(if $(RUN),-k '$(RUN)') || [ $$? -eq 5 ]; }
 	@set -e; version='import sys; print("%d.%d" % sys.version_info[:2])'; tested=$$($(PYTHON) -c "$$version"); \
 	for python in $(PYTHONS); do \
@@ -270,6 +271,16 @@ fuzz: ## run each fuzz test FUZZTIME=20000x times
 jetstream-suite: ## run nats.go's tests of pull consumers on a bridge: RUN=
 	go run ./testenv/jetstream/suite $(if $(RUN),-run '$(RUN)')
 
+# Fetches the source distributions of kombu and Celery once. RUN=kombu or RUN=celery runs one of them.
+NO_REDIS = $(if $(shell command -v redis-server),,redis-server)
+celery-suite: ## run kombu's and Celery's own tests on a bridge: RUN=
+	$(if $(NO_REDIS),@echo "celery-suite needs $(NO_REDIS)"; exit 1)
+	@mkdir -p bin
+	go build $(BUILD_FLAGS) $(TAG_FLAGS) -o bin/ ./cmd/pqbridge
+	$(MAKE) --no-print-directory $(PYTHON_ENV)/installed
+	$(PIP_INSTALL) -r client/python/suite/requirements.txt
+	$(PYTHON_ENV)/bin/python client/python/suite/run.py $(RUN)
+
 VERSIONS := v2.10.29 v2.11.17 v2.12.12 v2.14.9
 leaf-versions: ## test leaf connections with the NATS servers VERSIONS=
 	@set -e; for version in $(VERSIONS); do \
@@ -286,6 +297,7 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(MAKE) fuzz
 	$(MAKE) busy-clients TIMEOUT=60m
 	$(MAKE) leaf-versions
+	$(if $(NO_REDIS),@echo "left out: celery-suite needs $(NO_REDIS)",$(MAKE) celery-suite)
 	$(MAKE) soak TESTED=Accounts SYSTEMS=embedded OPS=5000000
 	$(MAKE) soak TESTED=Outcomes OPS=50000
 	$(MAKE) soak TESTED=Proof

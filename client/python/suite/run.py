@@ -82,7 +82,9 @@ def main(which: list[str]) -> int:
     status = 0
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
         own = {"PQ_DEV_NATS_PORT": "0", "PQ_HTTP_ADDR": "off", "PQ_DATA_DIR": f"{folder}/data"}
-        nats = servers.enter_context(running(str(BIN / "pqbridge"), "-dev", ready=r"NATS is at nats://([\d.]+:\d+)", **own))
+        nats = servers.enter_context(
+            running(str(BIN / "pqbridge"), "-dev", ready=r"NATS is at nats://([\d.]+:\d+)", **own)
+        )
         port = str(free_port())
         redis = ("redis-server", "--port", port, "--save", "", "--dir", folder)
         servers.enter_context(running(*redis, ready=r"(Ready to accept connections)"))
@@ -99,8 +101,9 @@ def main(which: list[str]) -> int:
             if source.startswith("kombu"):
                 shutil.copy(HERE / "kombu_tests.py", root / "t/integration/test_pqbridge.py")
                 tests = ["t/integration/test_pqbridge.py"]
-            not_run = [part for test in skipped(source) for part in (("--deselect", test) if "::" in test else ("--ignore", test))]
-            options = ("-q", "-p", "pqbridge.celery", "-p", "celery.contrib.pytest", "-p", "no:asyncio", "-p", "no:cacheprovider", "-rfE", "--tb=short")
+            not_run = [f"--{'deselect' if '::' in test else 'ignore'}={test}" for test in skipped(source)]
+            plugins = ("pqbridge.celery", "celery.contrib.pytest", "no:asyncio", "no:cacheprovider")
+            options = ("-q", "-rfE", "--tb=short", *(f"-p{plugin}" for plugin in plugins))
             if not which or source.partition("-")[0] in which:
                 command = [sys.executable, "-m", "pytest", *options, *not_run, *(which[1:] or tests)]
                 status |= subprocess.run(command, cwd=root, env=environment).returncode

@@ -61,7 +61,6 @@ _META = "Kombu"  # the header with all of a message but its body
 _ID = "pqbridge-id"  # the property that makes a repeated publish happen once
 _VALID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _TAGS = count(1)
-_REQUEST = "celery.worker.request:Request"
 
 
 class LostError(e.PQError, ConnectionError):
@@ -364,10 +363,10 @@ class PQChannel(virtual.Channel):
             _LOG.error("cannot read %s: %s", came, why)
             self._settle(tag, partial(Delivery.term, reason=why))
         if isinstance(came, _Held):
-            came.message = message
-            if no_ack or came.renewal.lost:
+            came.message, message = message, None if came.renewal.lost else message
+            if no_ack or message is None:
                 self._settle(tag)
-        return None if isinstance(came, _Held) and came.renewal.lost else message
+        return message
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         """Set how many messages may be unacknowledged, 0 for any number."""
@@ -378,8 +377,8 @@ class PQChannel(virtual.Channel):
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         """Acknowledge a message, from any thread. It never waits."""
-        tags = list(self._held) if multiple else []
-        for tag in [*tags[: tags.index(delivery_tag) if delivery_tag in tags else 0], delivery_tag]:
+        tags = list(self._held) if multiple and delivery_tag in self._held else [delivery_tag]
+        for tag in tags[: tags.index(delivery_tag) + 1]:
             self._settle(tag)
 
     def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
@@ -456,8 +455,7 @@ class PQChannel(virtual.Channel):
                         self._transport.fail(error)
                     return
                 if not (more and isinstance(error, e.OverloadedError)):  # at a limit: the next request waits for it
-                    text = "cannot lease from queue %s, trying again: %s"
-                    _LOG.log(self.seldom.level("lease"), text, consumer.queue.name, error)
+                    _LOG.log(self.seldom.level("lease"), "cannot lease from %s: %s", consumer.queue.name, error)
                     await pause.wait()
                 more = False
 
@@ -535,7 +533,6 @@ class Transport(virtual.Transport):
         self._lock = threading.Lock()
         self._failure: e.PQError | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._hub: Any = None
         self._tasks = set[asyncio.Task[Any]]()
         self._pid = os.getpid()
 
@@ -547,16 +544,11 @@ class Transport(virtual.Transport):
         async def connected(client: Client) -> None:
             self.pq, self.loop = client, asyncio.get_running_loop()
 
-        self._failure = None
         self.run(connected)
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         self._avail_channels.append(self.create_channel(self))
         return self
-
-    def verify_connection(self, connection: Transport) -> bool:
-        """Report whether the connection can still be used."""
-        return self._failure is None
 
     def close_connection(self, connection: Transport) -> None:
         """Give back what is unacknowledged, send the acknowledgements under way, and disconnect."""
@@ -570,8 +562,6 @@ class Transport(virtual.Transport):
                 self._sync.run(self._finish)
             self.loop = None
             self._sync.close()
-            if self._hub:
-                self._hub.remove(self._woken)
             self._woken.close()
             self._wake.close()
 
@@ -671,18 +661,15 @@ class Transport(virtual.Transport):
         mailbox = consumer.queue.mailbox
         with _LOCK:
             mailbox.consumers.append(consumer)
-            kept = list(mailbox.kept)
-            mailbox.kept.clear()
-        for message in kept:
-            self.put(consumer, message)
+        while mailbox.kept:
+            self.put(consumer, mailbox.kept.popleft())
         self.subscribe(consumer.queue)
 
     def cancel(self, consumer: _Consumer) -> None:
         """End a consumer. What it has not got goes back."""
         consumer.is_over = True
-        with _LOCK:
+        with _LOCK, self._lock:
             consumer.queue.mailbox.consumers.remove(consumer)
-        with self._lock:
             came, self.ready = self.ready, deque()
         for entry in came:
             (self._put_back if entry[0] is consumer else self.put)(*entry)
@@ -713,11 +700,9 @@ class Transport(virtual.Transport):
             consumer, came = self.ready.popleft()
         if consumer.is_over:
             self._put_back(consumer, came)
-        else:
-            message = consumer.channel.read(came, consumer.no_ack)
-            self.post(consumer.channel._changed)
-            if message is not None:
-                consumer.callback(message)
+        elif message := consumer.channel.read(came, consumer.no_ack):
+            consumer.callback(message)
+        self.post(consumer.channel._changed)
         return True
 
     def drain_events(self, connection: Transport, timeout: float | None = None) -> None:
@@ -732,7 +717,6 @@ class Transport(virtual.Transport):
 
     def register_with_event_loop(self, connection: Transport, loop: Any) -> None:
         """Have the event loop of a worker hand over messages as they come."""
-        self._hub = loop
         loop.add_reader(self._woken, self.on_readable, connection, loop)
         self._wake_up()
 
@@ -759,7 +743,7 @@ class Request(celery_request.Request):
 @signals.worker_init.connect(weak=False)
 def _name_reasons(sender: Any, **_: Any) -> None:
     """Have the tasks of a worker say why they are rejected, unless they have a request of their own."""
-    if sender.app.connection_for_read().transport_cls == "pqbridge" and Task.Request == _REQUEST:
+    if sender.app.connection_for_read().transport_cls == "pqbridge" and Task.Request.startswith("celery."):
         Task.Request = f"{__name__}:Request"
 
 
@@ -768,9 +752,10 @@ def _tell_order(sender: Any, **_: Any) -> None:
     """Say what fetching ahead does to the order of priorities, unless nothing is."""
     late = all(task.acks_late for name, task in sender.app.tasks.items() if not name.startswith("celery."))
     if sender.app.connection_for_read().transport_cls == "pqbridge" and not (late and sender.prefetch_multiplier == 1):
-        text = "this worker fetches %s tasks ahead, and one with a higher priority that comes later waits for them:"
-        text += " for exact order set task_acks_late=True and worker_prefetch_multiplier=1"
-        _LOG.warning(text, sender.initial_prefetch_count or "any number of")
+        text = (
+            "this worker fetches %s tasks ahead, and one of a higher priority waits for them: see %s in docs/celery.md"
+        )
+        _LOG.warning(text, sender.initial_prefetch_count or "all", "worker_prefetch_multiplier")
 
 
 TRANSPORT_ALIASES["pqbridge"] = f"{__name__}:Transport"

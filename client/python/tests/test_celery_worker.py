@@ -24,6 +24,8 @@ import celery
 
 import pqbridge.celery as _registers  # noqa: F401
 
+PAGE = Path(__file__).parents[3] / "docs" / "celery.md"
+
 APP = """
 import json
 import os
@@ -118,11 +120,18 @@ class System:
         self.queue = self.client.priority_queue("celery")
 
     def worker(
-        self, *options: str, pool: str = "prefork", c: int = 1, ack_wait: str = "30s", broker: str = "", **conf: Any
+        self,
+        *options: str,
+        app: str = "app",
+        pool: str = "prefork",
+        c: int = 1,
+        ack_wait: str = "30s",
+        broker: str = "",
+        **conf: Any,
     ) -> Process:
         conf = {"broker_transport_options": {"ack_wait": ack_wait}, **EXACT, **conf}
         name = f"w{len(self._workers)}@here"
-        arguments = ("-A", "app", "worker", "-P", pool, "-c", str(c), "-n", name, "-l", "INFO", *options)
+        arguments = ("-A", app, "worker", "-P", pool, "-c", str(c), "-n", name, "-l", "INFO", *options)
         own = {"HERE": str(self.folder), "BROKER": broker or self.broker, "CONF": json.dumps(conf)}
         own |= {"PYTHONPATH": str(self.folder)}
         worker = Process(sys.executable, "-m", "celery", *arguments, **own)
@@ -560,3 +569,15 @@ async def test_workers_answer_and_are_told(system: System) -> None:
     for worker in workers:
         await asyncio.to_thread(worker.process.wait, PATIENCE)
     assert not re.search("Traceback", system.logs())
+
+
+async def test_the_page_works(system: System) -> None:
+    program, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (system.folder / "tasks.py").write_text(program.replace("pqbridge://127.0.0.1:4222", system.broker))
+    worker = system.worker(app="tasks")
+    await worker.wait_for("ready")
+
+    sender = Process("sh", "-c", f"cd {system.folder} && exec {sys.executable} tasks.py")
+
+    await sender.wait_for("^3\n")
+    sender.stop()

@@ -102,7 +102,7 @@ def main(which: list[str]) -> int:
                 shutil.copy(HERE / "kombu_tests.py", root / "t/integration/test_pqbridge.py")
                 tests = ["t/integration/test_pqbridge.py"]
             not_run = [f"--{'deselect' if '::' in test else 'ignore'}={test}" for test in skipped(source)]
-            plugins = ("pqbridge.celery", "celery.contrib.pytest", "no:asyncio", "no:cacheprovider")
+            plugins = ("celery.contrib.pytest", "no:asyncio", "no:cacheprovider")
             options = ("-q", "-rfE", "--tb=short", *(f"-p{plugin}" for plugin in plugins))
             if not which or source.partition("-")[0] in which:
                 command = [sys.executable, "-m", "pytest", *options, *not_run, *(which[1:] or tests)]

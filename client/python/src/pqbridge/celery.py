@@ -58,7 +58,8 @@ _AHEAD = 16  # messages that wait for their consumer, where no prefetch count li
 _KEPT = 10_000  # messages of core NATS that wait for their consumer
 _CLOSE_TIME = 5.0  # seconds for which a connection that closes tries to settle messages
 _META = "Kombu"  # the header with all of a message but its body
-_ID = "pqbridge-id"  # the property that makes a repeated publish happen once
+# The property that makes a repeated publish happen once, and the header with the eta of a task that is due.
+_ID, _DUE = "pqbridge-id", "pqbridge-eta"
 _VALID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _TAGS = count(1)
 
@@ -354,7 +355,7 @@ class PQChannel(virtual.Channel):
             if _META not in headers:
                 own |= {"task": headers["Type"], "id": headers.get("task_id") or headers["Pq-Id"], "lang": "py"}
             if own.get("eta"):
-                own["eta"] = None  # it is due: Celery would count it as one more that waits
+                own["eta"], own[_DUE] = None, own["eta"]  # it is due: Celery would count it as one more that waits
             properties["delivery_tag"] = tag
             properties.setdefault("delivery_info", {})["redelivered"] = int(headers.get("Pq-Deliveries", 0)) > 1
             message = self.Message(raw, channel=self)
@@ -732,7 +733,11 @@ class Transport(virtual.Transport):
 
 
 class Request(celery_request.Request):
-    """A task under way, whose message learns why it is rejected."""
+    """A task under way, which knows its eta, and whose message learns why it is rejected."""
+
+    def __init__(self, message: Any, **options: Any) -> None:
+        super().__init__(message, **options)
+        self._request_dict["eta"] = self._request_dict.pop(_DUE, None) or self._request_dict.get("eta")
 
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
         error = getattr(exc_info.exception, "exc", None) or exc_info.exception
@@ -752,10 +757,8 @@ def _tell_order(sender: Any, **_: Any) -> None:
     """Say what fetching ahead does to the order of priorities, unless nothing is."""
     late = all(task.acks_late for name, task in sender.app.tasks.items() if not name.startswith("celery."))
     if sender.app.connection_for_read().transport_cls == "pqbridge" and not (late and sender.prefetch_multiplier == 1):
-        text = (
-            "this worker fetches %s tasks ahead, and one of a higher priority waits for them: see %s in docs/celery.md"
-        )
-        _LOG.warning(text, sender.initial_prefetch_count or "all", "worker_prefetch_multiplier")
+        text = "this worker fetches %s tasks ahead, and one of a higher priority waits for these: docs/celery.md, Order"
+        _LOG.warning(text, sender.initial_prefetch_count or "all")
 
 
 TRANSPORT_ALIASES["pqbridge"] = f"{__name__}:Transport"

@@ -340,41 +340,53 @@ async def test_a_worker_that_is_frozen_loses_its_task_and_its_late_acknowledgeme
 
 
 async def test_a_worker_that_is_cut_off_goes_on_once_the_network_is_back(system: System) -> None:
-    port, cut = await relay(system.url)
-    options = {"ack_wait": "2s", "ping_interval": 1, "max_outstanding_pings": 1}
-    worker = system.worker(broker=f"pqbridge://127.0.0.1:{port}", broker_transport_options=options)
-    sent = await system.send("wait", "go")
-    await system.noted("begin go")
+    async with relay(system.url) as (port, cut):
+        options = {"ack_wait": "2s", "ping_interval": 1, "max_outstanding_pings": 1}
+        worker = system.worker(broker=f"pqbridge://127.0.0.1:{port}", broker_transport_options=options)
+        sent = await system.send("wait", "go")
+        await system.noted("begin go")
 
-    cut.clear()
-    await system.counts(ready=1, leased=0)  # others may have it
-    system.go("go")
-    await system.noted("begin go", "end go")
-    cut.set()
+        cut.clear()
+        await system.counts(ready=1, leased=0)  # others may have it
+        system.go("go")
+        await system.noted("begin go", "end go")
+        cut.set()
 
-    assert await system.result(sent) == "go"
-    await system.counts(ready=0, leased=0)
-    assert await system.result(await system.send("wait", "go")) == "go"
-    assert worker.process.poll() is None
+        assert await system.result(sent) == "go"
+        await system.counts(ready=0, leased=0)
+        assert await system.result(await system.send("wait", "go")) == "go"
+        assert worker.process.poll() is None
+
+        kill_all(worker)
 
 
-async def relay(url: str) -> tuple[int, asyncio.Event]:
-    """Return a port that leads to a NATS server while the event is set. Connections stay open meanwhile."""
+@contextlib.asynccontextmanager
+async def relay(url: str) -> AsyncIterator[tuple[int, asyncio.Event]]:
+    """Have a port that leads to a NATS server while the event is set. Connections stay open meanwhile."""
     goes, (host, _, port) = asyncio.Event(), url.removeprefix("nats://").partition(":")
     goes.set()
+    tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            await goes.wait()
-            writer.write(data)
+        writers.append(writer)
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                await goes.wait()
+                writer.write(data)
         writer.close()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to_reader, to_writer = await asyncio.open_connection(host, int(port))
-        await asyncio.wait({asyncio.create_task(copy(reader, to_writer)), asyncio.create_task(copy(to_reader, writer))})
+        tasks.update(asyncio.create_task(copy(*ends)) for ends in ((reader, to_writer), (to_reader, writer)))
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    return int(server.sockets[0].getsockname()[1]), goes
+    async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
+        yield int(server.sockets[0].getsockname()[1]), goes
+        for writer in writers:
+            writer.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *(writer.wait_closed() for writer in writers), return_exceptions=True)
 
 
 @pytest.mark.parametrize("pool", POOLS)

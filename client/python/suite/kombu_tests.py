@@ -19,7 +19,7 @@ from .common import (  # type: ignore[import-not-found]
 )
 
 URL = os.environ["TEST_BROKER"]
-DEAD = "pqbridge://127.0.0.1:1?timeout=2s"
+DEAD = "pqbridge://127.0.0.1:1?timeout=500ms"
 
 
 @pytest.fixture

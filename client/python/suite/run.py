@@ -34,8 +34,8 @@ def unpack(source: str, cache: Path) -> Path:
     archive, folder = cache / f"{source}.tar.gz", cache / source
     if not archive.exists():
         name, _, version = source.rpartition("-")
-        download = ("download", "--quiet", "--no-deps", "--no-binary", ":all:", "--no-build-isolation")
-        subprocess.run([sys.executable, "-m", "pip", *download, f"{name}=={version}", "-d", str(cache)], check=True)
+        download = ("download", "--quiet", "--no-deps", "--no-binary", name, "-d", str(cache))
+        subprocess.run([sys.executable, "-m", "pip", *download, f"{name}=={version}"], check=True)
     got = hashlib.sha256(archive.read_bytes()).hexdigest()
     if got != SOURCES[source]:
         raise SystemExit(f"{archive} has the hash {got}, want {SOURCES[source]}")

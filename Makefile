@@ -168,8 +168,12 @@ $(OLD_NATS_PY): $(PYTHON_ENV)/installed
 	$(PIP_INSTALL) --no-deps --target $@ nats-py==2.9.0
 
 # With PYTHON all checks and tests, and the tests once more with that nats-py and without what Python lacks on Windows; then
-# the tests with each other version that is here, or that PYTHONS names. RUN= chooses tests as pytest's -k does.
+# the tests with each other version that is here, or that PYTHONS names. RUN= chooses tests as pytest's -k does. Those of
+# Celery mostly wait for its processes, so four run at once.
 PYTHONS = $(shell .ci/pythons)
+PYTEST  = pytest -q -rs $(if $(RUN),-k '$(RUN)') --ignore-glob '*/test_celery*'
+CELERY  = pytest -q -rs $(if $(RUN),-k '$(RUN)') -n 4 tests/test_celery.py tests/test_celery_worker.py
+OR_NONE = || [ $$? -eq 5 ]
 test-python: ## check and test the Python package: PYTHON= PYTHONS= RUN=
 	@$(PYTHON_310) || { echo "test-python needs $(NO_PYTHON); PYTHON= names another one"; exit 1; }
 	@mkdir -p bin
@@ -177,16 +181,16 @@ test-python: ## check and test the Python package: PYTHON= PYTHONS= RUN=
 	$(MAKE) --no-print-directory $(PYTHON_ENV)/installed $(OLD_NATS_PY)
 	cd client/python && PATH="$(PYTHON_ENV)/bin:$$PATH" && set -e && \
 		ruff check && ruff format --check && mypy && \
-		pytest -q -rs $(if $(RUN),-k '$(RUN)') && \
-		{ PYTHONPATH=$(OLD_NATS_PY) PQ_TEST_WINDOWS=1 pytest -q -rs --ignore tests/test_docs.py \
-			--ignore tests/test_celery.py --ignore tests/test_celery_worker.py \
-			--ignore tests/test_package.py $(if $(RUN),-k '$(RUN)') || [ $$? -eq 5 ]; }
+		{ $(PYTEST) $(OR_NONE); } && { $(CELERY) $(OR_NONE); } && \
+		{ PYTHONPATH=$(OLD_NATS_PY) PQ_TEST_WINDOWS=1 $(PYTEST) --ignore tests/test_docs.py \
+			--ignore tests/test_package.py $(OR_NONE); }
 	@set -e; version='import sys; print("%d.%d" % sys.version_info[:2])'; tested=$$($(PYTHON) -c "$$version"); \
 	for python in $(PYTHONS); do \
 		v=$$($$python -c "$$version"); [ "$$v" != "$$tested" ] || continue; \
 		echo "Python $$v"; \
 		$(MAKE) --no-print-directory $(PYTHON_ENV)-$$v/installed PYTHON=$$python PYTHON_ENV=$(PYTHON_ENV)-$$v; \
-		(cd client/python && PATH="$(PYTHON_ENV)-$$v/bin:$$PATH" && pytest -q -rs $(if $(RUN),-k '$(RUN)')); \
+		(cd client/python && PATH="$(PYTHON_ENV)-$$v/bin:$$PATH" && \
+			{ $(PYTEST) $(OR_NONE); } && { $(CELERY) $(OR_NONE); }); \
 	done
 
 # Not trimmed, so that nothing is compiled again for this.

@@ -94,6 +94,7 @@ def main(which: list[str]) -> int:
             "REDIS_HOST": "127.0.0.1",
             "REDIS_PORT": port,
             "PYTHONPATH": str(HERE),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # where celery is
         }
         for source in SOURCES:
             root = unpack(source, cache)

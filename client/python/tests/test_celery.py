@@ -431,7 +431,7 @@ def test_options_are_refused_by_name(urls: list[str], given: dict[str, Any], tex
 
 def test_options_are_read_from_urls_and_transport_options() -> None:
     context = ssl.create_default_context()
-    urls = ["pqbridge://us%40er:p%3Bw@a?user_credentials=/f&timeout=5s", "pqbridge://[::1]:5?tls=true", "pqbridge://b"]
+    urls = ["pqbridge://us%40er:p%3Bw@a?user_credentials=/f&timeout=5", "pqbridge://[::1]:5?tls=true", "pqbridge://b"]
     own = options_of(urls, {"ack_wait": 60, "ping_interval": 5, "max_retries": 3, "smallest_first": True})
     assert own["servers"] == ["tls://a:4222", "tls://[::1]:5", "tls://b:4222"]
     login = {"user": "us@er", "password": "p;w", "user_credentials": "/f"}
@@ -453,7 +453,7 @@ def test_options_are_refused_when_a_worker_starts(url: str) -> None:
 
 def test_green_pools_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pqbridge.celery.detect_environment", lambda: "gevent")
-    with pytest.raises(pqbridge.BadArgumentError, match="gevent: want the pool prefork, threads or solo"):
+    with pytest.raises(pqbridge.BadArgumentError, match="gevent patches the threads that this needs"):
         Transport(kombu.Connection(url))
 
 
@@ -478,6 +478,12 @@ async def test_without_a_server_sending_fails_in_time(unused_tcp_port: int) -> N
     with pytest.raises(kombu.exceptions.OperationalError):
         await run(app.send_task, "mail", ignore_result=True, retry_policy={"max_retries": 1, "interval_start": 0})
     await run(app.close)
+
+
+async def test_tls_is_demanded_of_the_server(shared_bridge: Bridge) -> None:
+    at = shared_bridge.url.replace("nats://", "pqbridge://user:secret@")
+    with pytest.raises(kombu.exceptions.OperationalError):
+        await run(kombu.Connection(f"{at}?tls=true&timeout=500ms").ensure_connection, max_retries=1)
 
 
 async def test_passwords_are_not_shown() -> None:

@@ -416,6 +416,8 @@ async def test_a_cold_shutdown_gives_back_at_once_what_runs(system: System) -> N
     worker.process.send_signal(signal.SIGQUIT)
     await asyncio.to_thread(worker.process.wait, PATIENCE)
     await system.counts(ready=1, leased=0)
+    [given_back] = [item async for item in system.queue.items()]
+    assert given_back.deliveries == 1, "redelivered says that it has begun before"
     system.worker()
     await system.noted("begin go", "begin go")
     system.go("go")
@@ -477,6 +479,25 @@ async def test_rejected_tasks_are_dead_letters_with_the_reason_and_can_be_redriv
     await system.noted("reject", "reject")
 
 
+BODIES = [b"", b"no JSON", b"null", b"5", b"[1, 2]", b"[[1], {}]", b'{"a": 1}', b"[1, {}, {}]", b"[[], {}, null]"]
+
+
+async def test_tasks_whose_body_cannot_be_read_are_dead_letters_and_the_worker_goes_on(system: System) -> None:
+    for body in BODIES:
+        await system.queue.push(body, type="note")
+    await asyncio.to_thread(system.app.send_task, "note", ("text",), compression="zlib")
+    with system.app.producer_pool.acquire() as producer:
+        await asyncio.to_thread(producer.publish, "a text", routing_key="celery", serializer="raw")
+
+    system.worker()
+    await system.noted("text")
+
+    await system.counts(ready=0, leased=0)
+    letters = [letter async for letter in system.client.priority_queue("celery-dead").items()]
+    unread = [letter.reason for letter in letters if "its body cannot be read: " in letter.reason]
+    assert len(letters) == len(BODIES) + 1 and len(unread) == len(BODIES), letters
+
+
 async def test_a_task_that_is_requeued_comes_back_until_it_was_delivered_too_often(system: System) -> None:
     await system.queue.configure(max_deliver=3)
     system.worker()
@@ -526,12 +547,15 @@ async def test_priorities_are_exact_with_late_acknowledgements_and_a_multiplier_
 
     order = sorted(range(len(priorities)), key=lambda n: (-priorities[n], n))
     await system.noted(*[f"{priorities[n]} {n}" for n in order])
-    assert "tasks ahead" not in worker.text()
+    assert "this worker fetches" not in worker.text()
 
 
-async def test_a_worker_says_what_fetching_ahead_does_to_the_order(system: System) -> None:
-    worker = system.worker(worker_prefetch_multiplier=4)
-    await worker.wait_for("this worker fetches 4 tasks ahead")
+@pytest.mark.parametrize(("pool", "c", "multiplier"), [("prefork", 1, 4), ("solo", 2, 1)])
+async def test_a_worker_says_what_fetching_ahead_does_to_the_order(
+    system: System, pool: str, c: int, multiplier: int
+) -> None:
+    worker = system.worker(pool=pool, c=c, worker_prefetch_multiplier=multiplier)
+    await worker.wait_for(f"this worker fetches {c * multiplier} tasks for 1 processes")
 
 
 async def test_a_task_that_has_expired_is_revoked_by_the_worker(system: System) -> None:

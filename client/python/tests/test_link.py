@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import ssl
 import weakref
 from collections.abc import AsyncIterator
 from typing import Any
@@ -82,6 +83,34 @@ async def test_connect_says_why_it_waits(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.records[0].levelname == "WARNING"
     assert "the connection to NATS: " in caplog.text
     await asyncio.wait({connecting})
+
+
+@pytest.mark.parametrize("options", [{}, {"tls": ssl.create_default_context()}])
+async def test_a_server_without_tls_is_told_nothing_where_tls_is_wanted(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    told = asyncio.get_running_loop().create_future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"max_payload":1048576,"headers":true,"auth_required":true}\r\n')
+        heard = await reader.read()
+        if not told.done():
+            told.set_result(heard)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    scheme = "nats" if options else "tls"
+    connecting = asyncio.ensure_future(
+        pqbridge.connect(f"{scheme}://{host}:{port}", user="u", password="secret", **options)._connecting
+    )
+
+    assert await asyncio.wait_for(told, PATIENCE) == b""
+
+    connecting.cancel()
+    await asyncio.wait({connecting})
+    server.close()
+    assert "secure connection not available" in caplog.text
 
 
 async def test_a_refused_push_was_not_sent() -> None:

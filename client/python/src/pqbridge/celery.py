@@ -35,6 +35,7 @@ from celery.app.task import Task
 from celery.exceptions import Reject
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 from celery.worker import request as celery_request
+from kombu.exceptions import DecodeError
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.utils.compat import detect_environment
 from kombu.utils.json import dumps, loads
@@ -92,6 +93,7 @@ def options_of(urls: Iterable[str], given: dict[str, Any]) -> dict[str, Any]:
             of_url["password"] = unquote(parts.password)
         for name, value in of_url.items():
             value = {"true": True, "false": False}.get(value, value)
+            value = float(value) if name in ("ack_wait", "timeout") and value.isdecimal() else value
             if all.setdefault(name, value) != value:
                 raise e.BadArgumentError(f"option {name} differs between the broker's URLs: one value holds for all")
         if parts.hostname:
@@ -130,6 +132,31 @@ def _pack(message: dict[str, Any]) -> tuple[dict[str, str], bytes]:
     meta["properties"] = {name: value for name, value in meta["properties"].items() if name != _ID}
     headers = {_META: dumps(meta), "Content-Type": message.get("content-type") or "application/data"}
     return headers, body.encode() if isinstance(body, str) else bytes(body or b"")
+
+
+class Message(virtual.Message):
+    """A message, which becomes a dead letter if its body cannot be read."""
+
+    why, is_begun = "", False  # it is rejected; its task runs
+
+    def _decode(self) -> Any:
+        try:
+            body = super()._decode()
+            if "task" not in self.headers or (isinstance(body, dict) and "args" in body):
+                return body
+            if [type(part) for part in body] in ([list, dict, dict], [tuple, dict, dict]):
+                return body
+            raise TypeError("want [args, kwargs, {}]")
+        except Exception as error:
+            self.why = f"its body cannot be read: {text_of(error)}"
+            raise DecodeError(self.why) from error
+
+    def ack(self, multiple: bool = False) -> None:
+        """Acknowledge the message: Celery does that with one that it could not decode."""
+        if self.why and self._decoded_cache is None:
+            self.reject()
+        else:
+            super().ack(multiple)
 
 
 class _Held:
@@ -199,6 +226,7 @@ class PQChannel(virtual.Channel):
     """
 
     supports_fanout = True
+    Message = Message
 
     def __init__(self, connection: Transport, **options: Any) -> None:
         super().__init__(connection, **options)
@@ -391,11 +419,14 @@ class PQChannel(virtual.Channel):
             self._settle(delivery_tag, nak if requeue else term)
 
     def basic_recover(self, requeue: bool = False) -> None:
-        """Give back all that is unacknowledged, without counting the delivery."""
+        """Give back all that is unacknowledged, and count the delivery of tasks that have begun."""
         if not requeue:
             raise NotImplementedError("recover(requeue=False): want requeue=True")
-        for tag in list(self._held):
-            self._settle(tag, Delivery.snooze)
+        for tag, held in list(self._held.items()):
+            is_begun = getattr(held.message, "is_begun", False)
+            self._settle(
+                tag, partial(Delivery.nak, retry_delay=0, reason="given back") if is_begun else Delivery.snooze
+            )
 
     def tx_select(self, *_: Any) -> None:
         """Transactions of channels do not exist."""
@@ -525,7 +556,8 @@ class Transport(virtual.Transport):
                 "broker_use_ssl: want tls=true in the URL, or tls=<an ssl.SSLContext> as a transport option"
             )
         if detect_environment() != "default":
-            raise e.BadArgumentError(f"{detect_environment()}: want the pool prefork, threads or solo")
+            want = "a program that does not patch them, and the pool prefork, threads or solo"
+            raise e.BadArgumentError(f"{detect_environment()} patches the threads that this needs: want {want}")
         self.own = own = options_of(client.alt or [client.hostname], client.transport_options)
         client.cycle = None  # nats-py fails over by itself, and kombu cannot read such URLs then
         self._sync = SyncClient(own["servers"], timeout=own["timeout"], nats=own["nats"], prefix=own["prefix"])
@@ -739,6 +771,10 @@ class Request(celery_request.Request):
         super().__init__(message, **options)
         self._request_dict["eta"] = self._request_dict.pop(_DUE, None) or self._request_dict.get("eta")
 
+    def on_accepted(self, *args: Any, **kwargs: Any) -> Any:
+        self._message.is_begun = True
+        return super().on_accepted(*args, **kwargs)
+
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
         error = getattr(exc_info.exception, "exc", None) or exc_info.exception
         self._message.why = str(error.reason) if isinstance(error, Reject) and error.reason else text_of(error)
@@ -756,9 +792,11 @@ def _name_reasons(sender: Any, **_: Any) -> None:
 def _tell_order(sender: Any, **_: Any) -> None:
     """Say what fetching ahead does to the order of priorities, unless nothing is."""
     late = all(task.acks_late for name, task in sender.app.tasks.items() if not name.startswith("celery."))
-    if sender.app.connection_for_read().transport_cls == "pqbridge" and not (late and sender.prefetch_multiplier == 1):
-        text = "this worker fetches %s tasks ahead, and one of a higher priority waits for these: docs/celery.md, Order"
-        _LOG.warning(text, sender.initial_prefetch_count or "all")
+    n, free = sender.initial_prefetch_count, sender.pool.num_processes
+    if sender.app.connection_for_read().transport_cls == "pqbridge" and not (late and 0 < n <= free):
+        text = "this worker fetches %s tasks for %s processes, and one of a higher priority waits for these: want %s"
+        want = "task_acks_late, worker_prefetch_multiplier=1 and, with the pool solo, -c 1 (docs/celery.md, Order)"
+        _LOG.warning(text, n or "all", free, want)
 
 
 TRANSPORT_ALIASES["pqbridge"] = f"{__name__}:Transport"

@@ -11,6 +11,7 @@ from typing import Any
 
 from nats.aio.client import Client as NATS
 from nats.aio.msg import Msg
+from nats.errors import SecureConnWantedError
 
 from .codec import JSON, Codec
 from .delivery import Delivery, Seldom, ack_all
@@ -23,6 +24,19 @@ from .times import Duration, seconds
 
 _LOG = logging.getLogger("pqbridge.connection")
 _POLL = 1.0  # seconds: nats-py 2.9 does not call closed_cb in all cases
+
+
+class Connection(NATS):
+    """A connection of nats-py, which tells a server nothing without TLS if the caller asked for that."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        server = self._current_server
+        wanted = server and (server.uri.scheme == "tls" or self.options.get("tls"))
+        if initial_connection and wanted and not self.options.get("tls_handshake_first"):
+            if not info.get("tls_required") and not info.get("tls_available"):
+                raise SecureConnWantedError
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
 
 
 class Connecting(Awaitable[NATS]):
@@ -57,7 +71,7 @@ def connect(servers: str | list[str] | None = None, **options: Any) -> Connectin
 
 
 async def _connect(servers: str | list[str] | None, options: dict[str, Any]) -> NATS:
-    nc = NATS()
+    nc = Connection()
     link = link_of(nc)
     defaults = {"max_reconnect_attempts": -1, "pending_size": 0, "reconnect_time_wait": 0.5, "ping_interval": 20}
     options = defaults | options

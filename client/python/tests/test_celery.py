@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta, timezone
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -422,6 +424,9 @@ async def test_a_queue_that_is_full_is_said_at_once(queue: Queue, connection: ko
         (["pqbridge://a?name=x", "pqbridge://b?name=y"], {}, "option name differs"),
         (["pqbridge://a"], {"ack_wait": "1ms"}, "ack_wait"),
         (["pqbridge://a"], {"timeout": "soon"}, "bad duration 'soon'"),
+        (["pqbridge://a?smallest_first=no"], {}, "option smallest_first is 'no': want true or false"),
+        (["pqbridge://a"], {"tls": "1"}, "option tls is '1': want true or false"),
+        (["pqbridge://a?ping_interval=5s"], {}, "option ping_interval is '5s': want a number"),
     ],
 )
 def test_options_are_refused_by_name(urls: list[str], given: dict[str, Any], text: str) -> None:
@@ -438,6 +443,9 @@ def test_options_are_read_from_urls_and_transport_options() -> None:
     assert own["nats"] == {**login, "ping_interval": 5}
     assert (own["timeout"], own["ack_wait"], own["smallest_first"], own["prefix"]) == (5, 60, True, "pq")
 
+    own = options_of(["pqbridge://a?ping_interval=5&reconnect_time_wait=0.5&no_echo=true&smallest_first=False"], {})
+    assert own["nats"] == {"ping_interval": 5, "reconnect_time_wait": 0.5, "no_echo": True}
+    assert own["smallest_first"] is False
     assert options_of(["pqbridge://"], {})["servers"] is None
     assert options_of(["pqbridge://t@a"], {"tls": context})["nats"] == {"token": "t", "tls": context}
 
@@ -478,6 +486,79 @@ async def test_without_a_server_sending_fails_in_time(unused_tcp_port: int) -> N
     with pytest.raises(kombu.exceptions.OperationalError):
         await run(app.send_task, "mail", ignore_result=True, retry_policy={"max_retries": 1, "interval_start": 0})
     await run(app.close)
+
+
+async def test_a_connection_that_fails_leaves_nothing(unused_tcp_port: int) -> None:
+    def work() -> None:
+        before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            with pytest.raises(LostError):
+                kombu.Connection(f"pqbridge://127.0.0.1:{unused_tcp_port}?timeout=100ms").connect()
+        assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
+
+    await run(work)
+
+
+async def test_who_listens_hears_that_the_connection_is_closed_for_good(connection: kombu.Connection) -> None:
+    def work() -> None:
+        with connection.Consumer(kombu.Queue("replies", exchange=kombu.Exchange("x", "fanout"), durable=False)):
+            transport = connection.transport
+            asyncio.run_coroutine_threadsafe(transport.pq.nc.close(), transport.loop)
+            with pytest.raises(LostError):
+                connection.drain_events(timeout=PATIENCE)
+
+    await run(work)
+
+
+async def test_replies_that_were_collected_leave_nothing(url: str, name: str) -> None:
+    app = app_at(url, name)
+
+    def work() -> None:
+        with app.connection() as connection:
+            for _ in range(5):
+                app.control.ping(timeout=0.05, connection=connection)
+            transport = connection.transport
+            end = monotonic() + PATIENCE
+            while transport.queues or transport.pq.nc._subs:  # they end in another thread
+                assert monotonic() < end, (transport.queues, transport.pq.nc._subs)
+
+    await run(work)
+    await run(app.close)
+
+
+async def test_a_connection_that_closes_as_messages_come_gives_all_back_uncounted(queue: Queue, url: str) -> None:
+    await queue.push_many([{"value": b"[[], {}, {}]", "type": "note"} for _ in range(300)])
+
+    def work() -> None:
+        for n in range(20):
+            with kombu.Connection(url) as connection, connection.channel() as channel:
+                channel.basic_qos(0, 50)
+                consumer = kombu.Consumer(channel, kombu.Queue(queue.name), callbacks=[lambda *_: None])
+                consumer.consume()
+                for _ in range(n):
+                    connection.drain_events(timeout=PATIENCE)
+
+    await run(work)
+    info = await queue.info()
+    assert (info["ready"], info["leased"]) == (300, 0)
+    assert {item.deliveries async for item in queue.items()} == {0}
+
+
+async def test_a_process_that_was_forked_uses_no_connection_of_its_parent(connection: kombu.Connection) -> None:
+    await run(connection.connect)
+    connection.transport._pid -= 1
+    with pytest.raises(LostError):
+        connection.transport.publish("x", {}, b"")
+    connection.transport._pid += 1
+
+
+async def test_statistics_have_no_password(url: str) -> None:
+    context = ssl.create_default_context()
+    urls = url.replace("pqbridge://", "pqbridge://u:secret@") + ";pqbridge://u:secret@b"
+    one = kombu.Connection(urls, transport_options={"tls": context})
+    Transport(one)
+    text = json.dumps({name: value for name, value in one.info().items() if name != "password"})
+    assert "secret" not in text and "127.0.0.1" in text
 
 
 async def test_tls_is_demanded_of_the_server(shared_bridge: Bridge) -> None:

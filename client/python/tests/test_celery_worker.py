@@ -485,6 +485,8 @@ BODIES = [b"", b"no JSON", b"null", b"5", b"[1, 2]", b"[[1], {}]", b'{"a": 1}', 
 async def test_tasks_whose_body_cannot_be_read_are_dead_letters_and_the_worker_goes_on(system: System) -> None:
     for body in BODIES:
         await system.queue.push(body, type="note")
+    no_id = {"Kombu": json.dumps({"headers": {"task": "note", "id": []}, "properties": {}})}
+    await system.queue.push(b"[[], {}, {}]", headers=no_id)
     await asyncio.to_thread(system.app.send_task, "note", ("text",), compression="zlib")
     with system.app.producer_pool.acquire() as producer:
         await asyncio.to_thread(producer.publish, "a text", routing_key="celery", serializer="raw")
@@ -495,7 +497,7 @@ async def test_tasks_whose_body_cannot_be_read_are_dead_letters_and_the_worker_g
     await system.counts(ready=0, leased=0)
     letters = [letter async for letter in system.client.priority_queue("celery-dead").items()]
     unread = [letter.reason for letter in letters if "its body cannot be read: " in letter.reason]
-    assert len(letters) == len(BODIES) + 1 and len(unread) == len(BODIES), letters
+    assert len(letters) == len(BODIES) + 2 and len(unread) == len(BODIES), letters
 
 
 async def test_a_task_that_is_requeued_comes_back_until_it_was_delivered_too_often(system: System) -> None:
@@ -601,6 +603,11 @@ async def test_workers_answer_and_are_told(system: System) -> None:
     await asyncio.to_thread(system.app.control.revoke, sent.id)
     with pytest.raises(celery.exceptions.TaskRevokedError):
         await system.result(sent)
+    await asyncio.to_thread(system.app.control.add_consumer, "low.priority")
+    for worker in workers:
+        await worker.wait_for("cannot consume: queue 'low.priority'")
+    await system.send("note", "goes on")
+    await system.noted("goes on")
     await asyncio.to_thread(system.app.control.shutdown)
     for worker in workers:
         await asyncio.to_thread(worker.process.wait, PATIENCE)

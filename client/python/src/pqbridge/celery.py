@@ -72,7 +72,24 @@ class LostError(e.PQError, ConnectionError):
 _OWN = {"prefix": "pq", "core_prefix": "celery", "timeout": "10s"}
 _OWN |= {"ack_wait": "", "smallest_first": "", "group_header": ""}
 _KOMBU = {"max_retries", "interval_start", "interval_step", "interval_max", "connect_retries_timeout"}
-_NATS = inspect.signature(NATS.connect).parameters.keys() - {"self", "servers"}
+_NATS = {name: p.default for name, p in inspect.signature(NATS.connect).parameters.items() if name != "servers"}
+_NATS.pop("self")
+_KINDS = _NATS | {"tls": False, "smallest_first": False, "ack_wait": 0, "timeout": 0, "flush_timeout": 0}
+
+
+def _option(name: str, value: str) -> Any:
+    """Return the value that a text gives an option, of the type that its default has."""
+    kind = _KINDS.get(name)
+    if isinstance(kind, bool):
+        if value.lower() not in ("true", "false"):
+            raise e.BadArgumentError(f"option {name} is {value!r}: want true or false")
+        return value.lower() == "true"
+    if isinstance(kind, int) and not (name in _OWN and not value.isdecimal()):  # as those may be "5m"
+        try:
+            return int(value) if value.isdecimal() else float(value)
+        except ValueError:
+            raise e.BadArgumentError(f"option {name} is {value!r}: want a number") from None
+    return value
 
 
 def options_of(urls: Iterable[str], given: dict[str, Any]) -> dict[str, Any]:
@@ -92,16 +109,16 @@ def options_of(urls: Iterable[str], given: dict[str, Any]) -> dict[str, Any]:
         if parts.password:
             of_url["password"] = unquote(parts.password)
         for name, value in of_url.items():
-            value = {"true": True, "false": False}.get(value, value)
-            value = float(value) if name in ("ack_wait", "timeout") and value.isdecimal() else value
+            value = _option(name, value)
             if all.setdefault(name, value) != value:
                 raise e.BadArgumentError(f"option {name} differs between the broker's URLs: one value holds for all")
         if parts.hostname:
             host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
             hosts.append(f"{host}:{parts.port or Transport.default_port}")
 
-    all |= {name: value for name, value in given.items() if value is not None}
-    if unknown := ", ".join(sorted(all.keys() - _OWN.keys() - _NATS - _KOMBU)):
+    values = {name: value for name, value in given.items() if value is not None}
+    all |= {name: _option(name, value) if isinstance(value, str) else value for name, value in values.items()}
+    if unknown := ", ".join(sorted(all.keys() - _OWN.keys() - _NATS.keys() - _KOMBU)):
         known = ", ".join([*_OWN, *sorted(_NATS)])
         raise e.BadArgumentError(f"unknown option {unknown} of the broker's URL or transport options: want {known}")
     own: dict[str, Any] = {name: all.pop(name, default) for name, default in _OWN.items()}
@@ -159,6 +176,10 @@ class Message(virtual.Message):
             super().ack(multiple)
 
 
+def _all(got: list[Delivery] | Delivery | None) -> list[Delivery]:
+    return got if isinstance(got, list) else [got] if got else []
+
+
 class _Held:
     """A leased message, from its lease to its acknowledgement."""
 
@@ -202,7 +223,7 @@ class _Queue:
 
     def __init__(self, name: str, mailbox: _Mailbox) -> None:
         self.name, self.mailbox = name, mailbox
-        self.sources: dict[str, list[str]] = {}  # patterns of routing keys, by subject
+        self.sources: dict[str, set[str]] = {}  # patterns of routing keys, by subject
         self.listening: dict[str, Any] = {}
 
 
@@ -260,7 +281,7 @@ class PQChannel(virtual.Channel):
 
     def _delete(self, queue: str, *_: Any, **__: Any) -> None:
         self._purge(queue)
-        self._transport.queue(queue).sources.clear()  # what comes from now on is ignored
+        self._transport.forget(queue)
 
     def _has_items(self, queue: _Queue) -> bool:
         """Report whether a queue is one of the bridge too.
@@ -324,7 +345,7 @@ class PQChannel(virtual.Channel):
             raise e.BadArgumentError(f"priority {priority!r}: want an integer")
         push: dict[str, Any] = {"type": own.get("task"), "headers": headers, "msg_id": properties[_ID]}
         push["priority"] = priority if self._own["smallest_first"] else -priority
-        if own.get("eta"):
+        if "task" in own and own.get("eta"):
             push["at"] = maybe_make_aware(maybe_iso8601(own["eta"]), current_app.conf.timezone)
         if properties.get("expiration") and "task" not in own:  # in milliseconds; Celery revokes tasks itself
             push["ttl"] = max(1.0, int(properties["expiration"]) / 1000)
@@ -337,7 +358,13 @@ class PQChannel(virtual.Channel):
     def basic_consume(self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **_: Any) -> None:
         """Have a consumer get the messages of a queue."""
         known = self._transport.queue(queue)
-        has_items = self._has_items(known)
+        try:
+            has_items = self._has_items(known)
+        except e.BadArgumentError as error:
+            if not self._transport.is_looping:
+                raise
+            _LOG.error("cannot consume: %s", error)  # the worker was told to, and goes on
+            return
         consumer = self._mine[consumer_tag] = _Consumer(self, known, no_ack, callback)
         self._transport.consume(consumer)
         if has_items and (loop := self._transport.loop):
@@ -382,12 +409,12 @@ class PQChannel(virtual.Channel):
             properties, own = raw.setdefault("properties", {}), raw.setdefault("headers", {})
             if _META not in headers:
                 own |= {"task": headers["Type"], "id": headers.get("task_id") or headers["Pq-Id"], "lang": "py"}
-            if own.get("eta"):
+            if "task" in own and own.get("eta"):
                 own["eta"], own[_DUE] = None, own["eta"]  # it is due: Celery would count it as one more that waits
             properties["delivery_tag"] = tag
             properties.setdefault("delivery_info", {})["redelivered"] = int(headers.get("Pq-Deliveries", 0)) > 1
             message = self.Message(raw, channel=self)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             why = f"not a message of kombu, nor of a task: {text_of(error)}"
             _LOG.error("cannot read %s: %s", came, why)
             self._settle(tag, partial(Delivery.term, reason=why))
@@ -466,30 +493,35 @@ class PQChannel(virtual.Channel):
     async def _fetch(self, consumer: _Consumer) -> None:
         """Lease the messages of a queue as long as there is room for them."""
         queue, pause, more = self._transport.pq.priority_queue(consumer.queue.name), Pause(), False
+        self._transport.keep(asyncio.current_task())
         while True:
             while (room := self._free()) <= 0:
                 self._room.clear()
                 await self._room.wait()
-            n = min(room, _MOST) if more else 1
+            n, got = min(room, _MOST) if more else 1, list[Delivery]()
             try:
                 got = await self._lease(queue, n)
                 more = len(got) == n
-                for delivery in got:
-                    if self._free() > 0 and not consumer.is_over:
-                        await delivery.confirm()
-                        self._transport.put(consumer, self._hold(delivery))
-                    else:  # those of another queue took the room
-                        await delivery.snooze()
+                while got and self._free() > 0:
+                    await got[0].confirm()
+                    self._transport.put(consumer, self._hold(got.pop(0)))
                 pause.reset()
             except e.PQError as error:
                 if self._transport.pq.nc.is_closed or isinstance(error, (e.BadRequestError, e.DeniedError)):
                     if not consumer.queue.mailbox.is_transient:
-                        self._transport.fail(error)
+                        self._transport.fail(LostError(str(error)) if self._transport.pq.nc.is_closed else error)
                     return
                 if not (more and isinstance(error, e.OverloadedError)):  # at a limit: the next request waits for it
                     _LOG.log(self.seldom.level("lease"), "cannot lease from %s: %s", consumer.queue.name, error)
                     await pause.wait()
                 more = False
+            finally:  # those of another queue took the room, or the consumer is over
+                for delivery in got:
+                    self._transport.spawn(self._give_back(delivery))
+
+    async def _give_back(self, delivery: Delivery) -> None:
+        with contextlib.suppress(e.PQError):
+            await delivery.snooze()
 
     async def _lease(self, queue: Any, n: int) -> list[Delivery]:
         """Lease what there is, up to n messages, or wait for one."""
@@ -500,11 +532,14 @@ class PQChannel(virtual.Channel):
             self._waits.add(request)
         try:
             await asyncio.wait({request})
+        except asyncio.CancelledError:
+            if not request.cancel() and not request.exception():  # it has come at the same time
+                for delivery in _all(request.result()):
+                    self._transport.spawn(self._give_back(delivery))
+            raise
         finally:
             self._waits.discard(request)
-            request.cancel()  # if this was cancelled
-        got = None if request.cancelled() else request.result()
-        return got if isinstance(got, list) else [got] if got else []
+        return [] if request.cancelled() else _all(request.result())
 
     def _settle(self, tag: str, send: Callable[[Delivery], Awaitable[None]] = Delivery.ack) -> None:
         """End a lease, from any thread, once."""
@@ -559,15 +594,22 @@ class Transport(virtual.Transport):
             want = "a program that does not patch them, and the pool prefork, threads or solo"
             raise e.BadArgumentError(f"{detect_environment()} patches the threads that this needs: want {want}")
         self.own = own = options_of(client.alt or [client.hostname], client.transport_options)
+        client.info = partial(self._info, client.info)
         client.cycle = None  # nats-py fails over by itself, and kombu cannot read such URLs then
+        own["nats"]["closed_cb"] = self._closed
         self._sync = SyncClient(own["servers"], timeout=own["timeout"], nats=own["nats"], prefix=own["prefix"])
         self.queues: dict[str, _Queue] = {}
         self.ready: deque[tuple[_Consumer, _Held | Msg]] = deque()  # what consumers get next
         self._lock = threading.Lock()
         self._failure: e.PQError | None = None
+        self._seldom = Seldom()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._tasks = set[asyncio.Task[Any]]()
-        self._pid = os.getpid()
+        self._pid, self.is_looping = os.getpid(), False
+
+    def _info(self, info: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Describe the connection for `inspect stats`, without passwords and what JSON cannot write."""
+        return info() | {"hostname": ", ".join(self.own["servers"] or ()), "alternates": [], "transport_options": {}}
 
     # Connecting
 
@@ -577,7 +619,11 @@ class Transport(virtual.Transport):
         async def connected(client: Client) -> None:
             self.pq, self.loop = client, asyncio.get_running_loop()
 
-        self.run(connected)
+        try:
+            self.run(connected)
+        except BaseException:
+            self._sync.close()
+            raise
         self._woken, self._wake = socket.socketpair()
         self._wake.setblocking(False)
         self._avail_channels.append(self.create_channel(self))
@@ -600,14 +646,17 @@ class Transport(virtual.Transport):
 
     async def _finish(self, client: Client) -> None:
         await asyncio.sleep(0)  # what channels have posted comes before this
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_CLOSE_TIME)
+        end = monotonic() + _CLOSE_TIME
+        while self._tasks and (left := end - monotonic()) > 0:  # one may begin another
+            await asyncio.wait(self._tasks, timeout=left)
         async with client:
             pass  # gives back what came to leases that were cancelled
         await client._link.ping(0.5)
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, Any]]) -> Any:
         """Run something in the thread with the connection, and wait for it."""
+        if self._pid != os.getpid():
+            raise LostError("this connection is of the process that this one was forked from")
         try:
             return self._sync.run(work)
         except e.PQError as error:
@@ -624,13 +673,21 @@ class Transport(virtual.Transport):
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something in the background, in that thread."""
         task = asyncio.get_running_loop().create_task(work)
+        self.keep(task)
+        return task
+
+    def keep(self, task: Any) -> None:
+        """Have the end of the connection wait for a task in that thread."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
+
+    async def _closed(self) -> None:
+        if self.loop:
+            self.fail(LostError("the connection to NATS is closed"))
 
     def fail(self, error: e.PQError) -> None:
         """Have the consumer hear that trying again cannot help."""
-        self._failure = LostError(str(error)) if self.pq.nc.is_closed else error
+        self._failure = error
         self._wake_up()
 
     # Core NATS
@@ -657,9 +714,17 @@ class Transport(virtual.Transport):
                 self.queues[name] = _Queue(name, _MAILBOXES.setdefault(key, _Mailbox()))
         return self.queues[name]
 
+    def forget(self, name: str) -> None:
+        """Listen no more for a queue that is deleted."""
+        for subscription in self.queues.pop(name).listening.values():
+            self.post(self._unsubscribe, subscription)
+
+    def _unsubscribe(self, subscription: Any) -> None:
+        self.spawn(subscription.unsubscribe())
+
     def listen(self, queue: _Queue, subject: str, pattern: str) -> None:
         """Have a queue get what is published on a subject, once it is consumed or at once if it is transient."""
-        queue.sources.setdefault(subject, []).append(pattern)
+        queue.sources.setdefault(subject, set()).add(pattern)
         if queue.mailbox.is_transient or queue.mailbox.consumers:
             self.subscribe(queue)
 
@@ -673,6 +738,8 @@ class Transport(virtual.Transport):
                 with _LOCK:
                     consumer = queue.mailbox.consumers[-1] if queue.mailbox.consumers else None
                     if consumer is None:
+                        if len(queue.mailbox.kept) == _KEPT:
+                            _LOG.log(self._seldom.level("kept"), "nobody consumes %s: its oldest is gone", queue.name)
                         queue.mailbox.kept.append(message)
                 if consumer:
                     consumer.channel._transport.put(consumer, message)
@@ -716,7 +783,10 @@ class Transport(virtual.Transport):
     def put(self, consumer: _Consumer, came: _Held | Msg) -> None:
         """Have a consumer get a message, and wake it."""
         with self._lock:
-            self.ready.append((consumer, came))
+            if not consumer.is_over:
+                self.ready.append((consumer, came))
+        if consumer.is_over:
+            self._put_back(consumer, came)
         self._wake_up()
 
     def _wake_up(self) -> None:
@@ -734,7 +804,16 @@ class Transport(virtual.Transport):
         if consumer.is_over:
             self._put_back(consumer, came)
         elif message := consumer.channel.read(came, consumer.no_ack):
-            consumer.callback(message)
+            try:
+                consumer.callback(message)
+            except (*self.connection_errors, e.PQError):
+                raise
+            except Exception as error:
+                if not isinstance(came, _Held) or came.tag not in consumer.channel._held:
+                    raise
+                _LOG.exception("cannot take %s", came)
+                why = f"a worker cannot take it: {text_of(error)}"
+                consumer.channel._settle(came.tag, partial(Delivery.term, reason=why))
         self.post(consumer.channel._changed)
         return True
 
@@ -750,6 +829,7 @@ class Transport(virtual.Transport):
 
     def register_with_event_loop(self, connection: Transport, loop: Any) -> None:
         """Have the event loop of a worker hand over messages as they come."""
+        self.is_looping = True
         loop.add_reader(self._woken, self.on_readable, connection, loop)
         self._wake_up()
 

@@ -29,14 +29,15 @@ _POLL = 1.0  # seconds: nats-py 2.9 does not call closed_cb in all cases
 class Connection(NATS):
     """A connection of nats-py, which tells a server nothing without TLS if the caller asked for that."""
 
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+    # In nats-py 2.9 it is no coroutine.
+    def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> Any:
         server = self._current_server
         wanted = server and (server.uri.scheme == "tls" or self.options.get("tls"))
         if initial_connection and wanted and not self.options.get("tls_handshake_first"):
             if not info.get("tls_required") and not info.get("tls_available"):
                 raise SecureConnWantedError
             info["tls_required"] = True
-        await super()._process_info(info, initial_connection)
+        return super()._process_info(info, initial_connection)
 
 
 class Connecting(Awaitable[NATS]):

@@ -52,7 +52,8 @@ func TestCeleryCountdown(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for n, passed := range []time.Duration{0, 8 * time.Hour, 16 * time.Hour, 24*time.Hour + time.Minute} {
+	hours := []time.Duration{0, 8 * time.Hour, 16 * time.Hour, 24*time.Hour + time.Minute}
+	for n, passed := range hours {
 		t.Run(passed.String(), func(t *testing.T) {
 			env := testenv.New(t, celeryOptions(folder, passed))
 			queue := client.New(env.Conn).PriorityQueue("celery")
@@ -86,7 +87,7 @@ func TestCeleryCountdown(t *testing.T) {
 					return err
 				case !strings.Contains(log.String(), "ready."):
 					return fmt.Errorf("the worker is not ready:\n%s", log)
-				case (string(said) == "due") != due || (info.Delayed == 0) != due || info.Leased > 0:
+				case (string(said) == "due") != due, (info.Delayed == 0) != due, info.Leased > 0:
 					return fmt.Errorf("noted %q, with %d delayed and %d leased:\n%s",
 						said, info.Delayed, info.Leased, log)
 				}
@@ -99,7 +100,8 @@ func TestCeleryCountdown(t *testing.T) {
 // celeryOptions has the store in a folder, and a bridge whose clock is ahead by what has passed.
 func celeryOptions(folder string, passed time.Duration) testenv.Options {
 	open := func(t testing.TB) kv.Database {
-		db, err := pebblekv.Open(filepath.Join(folder, "store"), pebblekv.Options{Logger: harness.Logger(t, slog.LevelWarn)})
+		options := pebblekv.Options{Logger: harness.Logger(t, slog.LevelWarn)}
+		db, err := pebblekv.Open(filepath.Join(folder, "store"), options)
 		if err != nil {
 			t.Fatal(err)
 		}

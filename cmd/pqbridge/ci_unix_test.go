@@ -66,7 +66,7 @@ func TestCIRunTakesTurns(t *testing.T) {
 		".ci/pythons": stub, "client/pqotel/go.mod": "", "client/javascript/dist/index.js": "",
 		"bin/python/installed": "", "stub/git": stub + "echo $TURN\n",
 	}
-	for _, program := range []string{"make", "go", "gcc", "npm", "chromium"} {
+	for _, program := range []string{"make", "go", "gcc", "npm", "chromium", "redis-server"} {
 		files["stub/"+program] = stub
 	}
 	files["stub/gcc"] = stub + "cat >/dev/null\n" // its input is a pipe, which must not break
@@ -76,12 +76,12 @@ func TestCIRunTakesTurns(t *testing.T) {
 		turn, seconds string
 		begins, waits string // without fdb, which this machine may have or not
 	}{
-		{"0", "0", "race pqotel clients javascript python packages browser", ""},
-		{"16", "0", "race pqotel clients javascript python packages browser", ""},
-		{"3", "0", "javascript python packages browser race pqotel clients", ""},
-		{"0", "840", "race pqotel clients javascript packages browser", "python"},
-		{"5", "910", "packages race pqotel clients javascript", "browser python"},
-		{"0", "1000", "", "race pqotel clients javascript python packages browser"},
+		{"0", "0", "race pqotel clients javascript python celery packages browser", ""},
+		{"18", "0", "race pqotel clients javascript python celery packages browser", ""},
+		{"3", "0", "javascript python celery packages browser race pqotel clients", ""},
+		{"0", "840", "race pqotel clients javascript celery packages browser", "python"},
+		{"6", "910", "packages race pqotel clients javascript celery", "browser python"},
+		{"0", "1000", "", "race pqotel clients javascript python celery packages browser"},
 	} {
 		out, err := run([]string{"TURN=" + m.turn, "SECONDS=" + m.seconds, "CC=gcc"})
 		must(t, err)

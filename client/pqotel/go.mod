@@ -2,6 +2,8 @@ module github.com/pqbridge/pqbridge/client/pqotel
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/pqbridge/pqbridge v0.1.0

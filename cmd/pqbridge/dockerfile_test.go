@@ -3,11 +3,13 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
@@ -82,6 +84,36 @@ func TestDockerfilePinsWhatItFetches(t *testing.T) {
 	}
 	wantWords(t, fetch, "--build-arg FDB_WEBSITE=", // for those who cannot reach it
 		"--build-arg FDB_SOURCE=", `/ACKNOWLEDGEMENTS" "$FDB_ACKNOWLEDGEMENTS_SHA256"`)
+}
+
+// Images, archives and the tests of all modules are built by one version of Go.
+func TestOneToolchain(t *testing.T) {
+	image := readDockerfile(t).argument("GO_IMAGE")
+	version, _, _ := strings.Cut(strings.TrimPrefix(image, "golang:"), "-")
+	modules := 0
+
+	for _, path := range testenv.Files(t, root) {
+		if filepath.Base(path) != "go.mod" {
+			continue
+		}
+
+		modules++
+		if !strings.Contains(readFile(t, path[len(root):]), "\ntoolchain go"+version+"\n") {
+			t.Errorf("%s does not name go%s, as %s does", path, version, image)
+		}
+	}
+	if modules < 5 {
+		t.Errorf("%d modules: does the test still see them?", modules)
+	}
+
+	for _, path := range testenv.Files(t, filepath.Join(root, ".github", "workflows")) {
+		text := readFile(t, path[len(root):])
+		uses := strings.Count(text, "/setup-go@")
+		reads := strings.Count(text, "go-version-file: go.mod\n")
+		if uses != reads {
+			t.Errorf("%s: %d of %d jobs take the Go that go.mod names", path, reads, uses)
+		}
+	}
 }
 
 // The image needs no shell and no root to run, and is configured for its port and volume.

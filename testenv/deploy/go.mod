@@ -2,6 +2,8 @@ module github.com/pqbridge/pqbridge/testenv/deploy
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/prometheus/common v0.70.0
 	github.com/prometheus/prometheus v0.308.0

@@ -2,6 +2,8 @@ module github.com/pqbridge/pqbridge/testenv/peers
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/beanstalkd/go-beanstalk v0.2.0
 	github.com/jackc/pgx/v5 v5.12.0

@@ -45,8 +45,8 @@ patiently = (trap exit TERM; n=0; while sleep 1; kill -0 $$$$ 2>/dev/null; do \
 NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript \
-	test-python test-packages clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite \
+.PHONY: help run build dist dist-javascript dist-python clean check fmt fmt-check vet staticcheck test test-browser \
+	test-fdb test-clients test-javascript test-python test-packages clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite \
 	celery-suite leaf-versions bench bench-growth bench-peers bench-workers scale shots
 
 help: ## list the targets
@@ -64,10 +64,13 @@ build: ## build the programs into ./bin
 	@mkdir -p bin
 	go build $(BUILD_FLAGS) $(TAG_FLAGS) $(LDFLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq
 
-# A release of the same commit has the same bytes each time, wherever the checkout is.
-PLATFORMS  := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
-DIST       := dist
-DIST_FLAGS := -trimpath
+# A release of the same commit has the same bytes each time, wherever the checkout is: nothing comes from GOFLAGS, the
+# clock, or files that git does not have.
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+DIST      := dist
+COMMITTED  = $(or $(shell git log -1 --format=%ct 2>/dev/null),499162500)
+DIST_BUILD = CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0 go build $(BUILD_FLAGS) -buildvcs=auto -trimpath
+DIST_TEXTS = { git ls-files LICENSE ':(glob)*.md' docs deploy 2>/dev/null || find LICENSE *.md docs deploy -type f; }
 dist: ## build a release into ./dist: VERSION=v1.2.3
 	@test -n "$(VERSION)" || { echo "give the version, as in make dist VERSION=v1.2.3"; exit 1; }
 	rm -rf $(DIST)
@@ -75,13 +78,25 @@ dist: ## build a release into ./dist: VERSION=v1.2.3
 		name=pqbridge_$(NUMBER)_$$(echo $$platform | tr / _); \
 		echo "$$name"; \
 		mkdir -p $(DIST)/$$name; \
-		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build $(BUILD_FLAGS) $(DIST_FLAGS) \
-			-ldflags "-s -w -X main.version=$(NUMBER)" -o $(DIST)/$$name/bin/ ./cmd/pqbridge ./cmd/pq; \
-		cp -R LICENSE $(wildcard *.md) docs deploy $(DIST)/$$name/; \
-		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} .ci/licenses > $(DIST)/$$name/THIRD-PARTY-LICENSES; \
+		export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
+		$(DIST_BUILD) -ldflags "-s -w -X main.version=$(NUMBER)" -o $(DIST)/$$name/bin/ ./cmd/pqbridge ./cmd/pq; \
+		$(DIST_TEXTS) | tar -cf - -T - | tar -xf - -C $(DIST)/$$name; \
+		CGO_ENABLED=0 .ci/licenses > $(DIST)/$$name/THIRD-PARTY-LICENSES; \
 	done; \
+	export SOURCE_DATE_EPOCH=$(COMMITTED); \
+	.ci/sbom $(DIST) $(NUMBER) > $(DIST)/pqbridge.spdx.json; \
 	.ci/pack $(DIST) $(NUMBER); \
 	rm -r $(DIST)/pqbridge_$(NUMBER)_*/
+
+# The packages of the clients have the same bytes each time as well. npm keeps the modes of files.
+dist-javascript: ## build the JavaScript client's package into ./dist
+	@mkdir -p $(DIST)
+	umask 022; cd client/javascript && npm ci && \
+		find . -name node_modules -prune -o -type f -exec chmod u=rwX,go=rX {} + && \
+		npm pack --pack-destination $(abspath $(DIST))
+
+dist-python: ## build the Python client's packages into ./dist: PYTHON=, with .ci/publish/requirements.txt installed
+	SOURCE_DATE_EPOCH=$(COMMITTED) $(PYTHON) -m build --no-isolation --outdir $(abspath $(DIST)) client/python
 
 clean: ## remove build results; ./data stays
 	rm -rf bin dist
@@ -193,13 +208,12 @@ test-python: ## check and test the Python package: PYTHON= PYTHONS= RUN=
 			{ $(PYTEST) $(OR_NONE); } && { $(CELERY) $(OR_NONE); }); \
 	done
 
-# Not trimmed, so that nothing is compiled again for this.
 PACKAGES_OF = $(CURDIR)/bin/packages
 test-packages: ## test the packages of the programs for PyPI and npm
 	@$(NODE_20) || { echo "test-packages needs $(NO_NODE)"; exit 1; }
 	@$(PYTHON_310) || { echo "test-packages needs $(NO_PYTHON); PYTHON= names another one"; exit 1; }
 	$(MAKE) --no-print-directory $(PYTHON_ENV)/installed
-	$(MAKE) --no-print-directory dist VERSION=v0.0.0 DIST=$(PACKAGES_OF) DIST_FLAGS= PLATFORMS=$$(go env GOOS)/$$(go env GOARCH)
+	$(MAKE) --no-print-directory dist VERSION=v0.0.0 DIST=$(PACKAGES_OF) PLATFORMS=$$(go env GOOS)/$$(go env GOARCH)
 	PATH="$(PYTHON_ENV)/bin:$$PATH" PQ_TEST_PACKAGES=$(PACKAGES_OF) $(TEST) -count=1 -v -run '^TestPackages' ./cmd/pqbridge
 
 # The clients in other languages are built if they can be. Without npm or PyPI their tests say what is missing, or fail

@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -348,6 +349,60 @@ func packed(t *testing.T, made time.Time) map[string][]byte {
 	}
 
 	return files
+}
+
+// Two clones of a commit give the same release and the same packages of the clients, in folders
+// with other names, under other umasks, with files of other dates, whatever lies beside them.
+func TestPackagesAreTheSameFromTwoClones(t *testing.T) {
+	if os.Getenv("PQ_TEST_PACKAGES") == "" {
+		t.Skip("skipped: make test-packages runs it")
+	}
+	if _, err := os.Stat(filepath.Join(root, ".git")); err != nil {
+		t.Skip("skipped: this is no clone")
+	}
+
+	first := clonedDist(t, "clone", "022", "")
+	again := clonedDist(t, "another/of-a-longer-name", "077", `TZ=Asia/Tokyo; export TZ
+		find . -path ./.git -prune -o -type f -exec touch -t 200102030405 {} +
+		mkdir docs/__pycache__; echo left >docs/__pycache__/left.pyc`)
+
+	// The archive, the wheel, two packages of npm and the list of what they are built from; the
+	// JavaScript client's package, and the Python client's two.
+	if len(first) != 8 {
+		t.Errorf("a release has the files %v", slices.Sorted(maps.Keys(first)))
+	}
+	if !maps.Equal(first, again) {
+		t.Errorf("two clones give\n%v\nand\n%v", first, again)
+	}
+}
+
+// clonedDist makes all that this platform can of a release, in a new clone, after other commands
+// there. It returns the sums of the files by their names.
+func clonedDist(t *testing.T, name, umask, before string) map[string][sha256.Size]byte {
+	t.Helper()
+	clone := filepath.Join(t.TempDir(), name)
+	source, err := filepath.Abs(root)
+	must(t, err)
+
+	cmd := harness.Command("sh", "-ec", `umask "$4"; git clone -q "$1" "$2"; cd "$2"
+`+before+`
+make -s dist dist-javascript dist-python VERSION=v0.0.0 PYTHON=python3 PLATFORMS="$3"`,
+		"sh", source, clone, runtime.GOOS+"/"+runtime.GOARCH, umask)
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+
+	paths, err := filepath.Glob(filepath.Join(clone, "dist", "*"))
+	must(t, err)
+	sums := map[string][sha256.Size]byte{}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		must(t, err)
+		sums[filepath.Base(path)] = sha256.Sum256(data)
+	}
+
+	return sums
 }
 
 // The same programs give the same packages, whenever they are packed: a release that failed half

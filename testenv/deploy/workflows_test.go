@@ -2,9 +2,12 @@ package deploy
 
 import (
 	"bytes"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,5 +127,94 @@ func TestWorkflowsAreSafe(t *testing.T) {
 		if bytes.Contains(text, []byte("pull_request_target")) {
 			t.Errorf("%s runs code of strangers with our permissions", path)
 		}
+
+		for _, install := range regexp.MustCompile(`pip install.*|npm (install|i|exec) .*|npx .*`).
+			FindAllString(string(text), -1) {
+			if !strings.HasPrefix(install, "pip install --require-hashes -r ") {
+				t.Errorf("%s: %q takes what it gets, without a hash", path, install)
+			}
+		}
+	}
+}
+
+// pip installs only files whose hashes are known. What is asked for by hand is in the lists with
+// the hashes, at that version.
+func TestRequirementsHaveHashes(t *testing.T) {
+	asked, known := map[string]string{}, map[string]string{}
+	for _, folder := range []string{"client/python", "client/python/suite", ".ci/publish"} {
+		lists, err := filepath.Glob(filepath.Join(root, folder, "requirements*.txt"))
+		if err != nil || len(lists) != 1 {
+			t.Fatalf("%s: %v, %v, want one list", folder, lists, err)
+		}
+
+		list := string(read(t, lists[0]))
+		for _, line := range strings.Split(list, "\n") {
+			name, rest, isPackage := strings.Cut(line, "==")
+			if isPackage && !strings.HasSuffix(rest, ` \`) {
+				t.Errorf("%s: %s has no hash", lists[0], name)
+			}
+		}
+
+		version := regexp.MustCompile(`(?m)^([\w-]+)==([\w.]+)`)
+		for _, m := range version.FindAllStringSubmatch(list, -1) {
+			known[folder+" "+m[1]] = m[2]
+		}
+		by := read(t, strings.TrimSuffix(lists[0], ".txt")+".in")
+		for _, m := range version.FindAllStringSubmatch(string(by), -1) {
+			asked[folder+" "+strings.ReplaceAll(m[1], "_", "-")] = m[2]
+		}
+	}
+
+	for name, version := range asked {
+		if known[name] != version {
+			t.Errorf("%s %s is asked for, and %q is listed: run the command in the list",
+				name, version, known[name])
+		}
+	}
+	if len(asked) < 20 {
+		t.Errorf("%d packages: does the test still see them?", len(asked))
+	}
+}
+
+// Dependabot watches each folder that says what to fetch from Go's proxy, npm or PyPI.
+func TestDependabotWatchesAll(t *testing.T) {
+	var config struct {
+		Updates []struct {
+			Ecosystem   string `json:"package-ecosystem"`
+			Directories []string
+		}
+	}
+	must(t, yaml.Unmarshal(read(t, root, ".github", "dependabot.yml"), &config))
+	watched := map[string]bool{}
+	for _, update := range config.Updates {
+		if !slices.Contains([]string{"gomod", "npm", "pip"}, update.Ecosystem) {
+			continue
+		}
+		for _, folder := range update.Directories {
+			watched[update.Ecosystem+" "+folder] = true
+		}
+	}
+
+	found := map[string]bool{}
+	must(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		ecosystem := map[string]string{
+			"go.mod": "gomod", "package-lock.json": "npm", "requirements.in": "pip",
+			"requirements-dev.in": "pip",
+		}[entry.Name()]
+
+		made := []string{"node_modules", ".git", "bin"}
+		switch {
+		case entry.IsDir() && slices.Contains(made, entry.Name()):
+			return fs.SkipDir
+		case ecosystem != "":
+			folder, err := filepath.Rel(root, filepath.Dir(path))
+			must(t, err)
+			found[ecosystem+" "+filepath.Join("/", folder)] = true
+		}
+		return err
+	}))
+
+	if !maps.Equal(watched, found) {
+		t.Errorf("Dependabot watches %v, and there are %v", watched, found)
 	}
 }

@@ -46,7 +46,8 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
 .PHONY: help run build dist dist-javascript dist-python clean check fmt fmt-check vet staticcheck test test-browser \
-	test-fdb test-clients test-javascript test-python test-packages clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite \
+	test-fdb test-clients test-javascript test-python test-packages clients busy-clients test-modules \
+	test-image test-all nightly soak verify fuzz jetstream-suite \
 	celery-suite leaf-versions bench bench-growth bench-peers bench-workers scale shots
 
 help: ## list the targets
@@ -274,6 +275,15 @@ soak: ## break systems for MINUTES=, JOBS=4 at once; or one test: TESTED= DURATI
 	$(if $(TESTED),$(NIGHTLY) go test $(TAG_FLAGS) $(if $(RACE),-race) -count=1 -v -timeout 0 \
 		-run '^Test$(TESTED)$$/$(SYSTEMS)' ./testenv/proof \
 		-duration $(DURATION) $(if $(OPS),-ops $(OPS)) $(if $(SEED),-seed $(SEED)),.ci/soak $(MINUTES))
+
+# The test runs on its own, not below go test, so that it says now and then how far it is.
+VERIFY_FLAGS = -test.run '^TestVerify$$' -test.timeout 0 -duration $(or $(filter-out 0,$(MINUTES)),60)m \
+	$(if $(SEED),-seed $(SEED))
+verify: ## check the promises on all systems, while they break, for an hour or MINUTES=: SEED=
+	$(if $(NO_FDB),@echo "left out: FoundationDB needs $(NO_FDB)")
+	@mkdir -p bin
+	@$(call patiently,compiling,$(if $(NO_FDB),$(TEST),go test $(TAG_FLAGS) $(TEST_FLAGS)) -c -o bin/proof.test ./testenv/proof)
+	cd testenv/proof && $(NIGHTLY) $(CURDIR)/bin/proof.test $(VERIFY_FLAGS)
 
 # A number of runs, not a time: go test fails now and then when the time is up on a busy machine.
 FUZZTIME := 20000x

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -138,5 +139,34 @@ func TestMakeLeavesNothing(t *testing.T) {
 				wantNoneLeft(t, slow.Process.Pid)
 			}
 		})
+	}
+}
+
+// make verify hands its variables to the test, which takes an hour unless told otherwise, and needs
+// no program that an unpacked archive or macOS may lack.
+func TestMakeVerifyNeedsOnlyGo(t *testing.T) {
+	t.Parallel()
+	shells(t) // skips without make
+
+	for asked, want := range map[string][]string{
+		"":                 {"'^TestVerify$' ", " -duration 60m"},
+		"MINUTES=2 SEED=7": {" -duration 2m ", " -seed 7"},
+	} {
+		cmd := harness.CommandContext(t.Context(), "make", "-s", "-n", "--no-print-directory")
+		cmd.Args = append(append(cmd.Args, "verify"), strings.Fields(asked)...)
+		cmd.Dir = root
+		out, err := cmd.CombinedOutput()
+		must(t, err)
+
+		for _, part := range want {
+			if !strings.Contains(string(out), part) {
+				t.Errorf("make verify %s lacks %q: %s", asked, part, out)
+			}
+		}
+		for _, word := range strings.Fields(string(out)) {
+			if slices.Contains([]string{"git", "bash", "shuf", "sed"}, word) {
+				t.Errorf("make verify %s needs %s: %s", asked, word, out)
+			}
+		}
 	}
 }

@@ -106,21 +106,7 @@ func testAccounts(t *testing.T, systems []system, choose func(b *bank)) {
 				r.tighten(50_000, 150_000)
 				r.serveJetStream()
 			}, func(r *rig) {
-				b := &bank{
-					rig:    r,
-					books:  books.New(int64(r.skew)),
-					joins:  newJoins(int64(r.skew)),
-					target: int64(flags.ops),
-					few:    int64(min(fewItems, flags.ops/20)),
-
-					between: betweenAll,
-					waits:   longWaits,
-				}
-
-				if flags.ops < shortRun {
-					b.waits = shortWaits
-				}
-
+				b := newBank(r, flags.ops, flags.duration)
 				choose(b)
 				b.run()
 			})
@@ -131,6 +117,28 @@ func testAccounts(t *testing.T, systems []system, choose func(b *bank)) {
 	}
 }
 
+// newBank returns a run of so many operations, or of as many as there is time for if that is not 0.
+func newBank(r *rig, ops int, duration time.Duration) *bank {
+	b := &bank{
+		rig:      r,
+		books:    books.New(int64(r.skew)),
+		joins:    newJoins(int64(r.skew)),
+		target:   int64(ops),
+		few:      int64(min(fewItems, ops/20)),
+		duration: duration,
+
+		between: betweenAll,
+		waits:   longWaits,
+	}
+
+	if ops < shortRun {
+		b.waits = shortWaits
+	}
+	r.tally.add("accounts", 1)
+
+	return b
+}
+
 // bank is a run that keeps accounts.
 type bank struct {
 	*rig
@@ -139,6 +147,7 @@ type bank struct {
 	target   int64
 	few      int64         // items that there are, at least, and three times that at most
 	between  int64         // operations between two faults of a long run
+	duration time.Duration // how long it may take; 0 is no limit
 	waits    int64         // how much longer leases last than in histories
 	pullWait time.Duration // the length of leases of pulls
 	done     atomic.Int64  // operations
@@ -267,7 +276,7 @@ func (b *bank) living() []string {
 // over reports whether there were enough operations and faults, or the run ends early.
 func (b *bank) over() bool {
 	return b.done.Load() >= b.target && b.toCome.Load() <= 0 ||
-		b.t.Failed() || flags.duration > 0 && time.Since(b.zero) > flags.duration
+		b.t.Failed() || b.duration > 0 && time.Since(b.zero) > b.duration
 }
 
 // count counts operations, and asks for a fault now and then.

@@ -57,14 +57,8 @@ func TestProof(t *testing.T) {
 		for _, s := range some(systems(), "mem-faults", "embedded-kill") {
 			t.Run(s.name, func(t *testing.T) {
 				found = true
-				s.runFor(t, seed+again, all, func(r *rig) {
-					r.tighten(20_000, 70_000)
-					r.serveJetStream()
-				}, func(r *rig) {
-					if r.run(begin); !r.t.Failed() {
-						r.finish()
-					}
-				})
+				slice := min(maxSlice, flags.duration/time.Duration(len(systems())))
+				s.makeHistories(t, seed+again, all, slice, begin.Add(flags.duration))
 			})
 		}
 		if !found {
@@ -75,6 +69,21 @@ func TestProof(t *testing.T) {
 			return
 		}
 	}
+}
+
+// makeHistories starts a system, and makes histories for a slice of time that ends by then; or
+// -rounds histories if there is no -duration.
+func (s system) makeHistories(
+	t *testing.T, seed uint64, y *tally, slice time.Duration, end time.Time,
+) {
+	s.runFor(t, seed, y, func(r *rig) {
+		r.tighten(20_000, 70_000)
+		r.serveJetStream()
+	}, func(r *rig) {
+		if r.run(slice, end); !r.t.Failed() {
+			r.finish()
+		}
+	})
 }
 
 // run starts a system, has it work, and reports its operations.
@@ -98,9 +107,9 @@ func (s system) runFor(t *testing.T, seed uint64, y *tally, prepare, work func(*
 	wantNoMore(t, "the test", before, own(t))
 }
 
-// run makes histories for as long as the flags say. What the bridge holds after the
+// run makes histories for as long as makeHistories says. What the bridge holds after the
 // first ones is the measure for what it may hold at the end.
-func (r *rig) run(begin time.Time) {
+func (r *rig) run(slice time.Duration, end time.Time) {
 	random := rand.New(rand.NewPCG(r.seed, 5))
 	var start resources
 	measure := r.measure
@@ -109,14 +118,17 @@ func (r *rig) run(begin time.Time) {
 		measure = own(r.t)
 	}
 
-	until := time.Now().Add(min(maxSlice, flags.duration/time.Duration(len(systems()))))
+	until := time.Now().Add(slice)
+	if until.After(end) {
+		until = end
+	}
 	for n := 0; !r.t.Failed(); n++ {
 		if n == 2 { // by now there are connections and caches
 			start = measure()
 		}
 
 		if flags.duration == 0 && n*r.share >= flags.rounds ||
-			flags.duration > 0 && (time.Now().After(until) || time.Since(begin) > flags.duration) {
+			flags.duration > 0 && time.Now().After(until) {
 			break
 		}
 

@@ -108,6 +108,7 @@ check: fmt-check vet staticcheck test ## what has to pass before a change goes i
 
 test: ## run the tests; needs only Go: PKG= RUN= RACE=1
 	@echo "testing: with an empty build cache this first compiles 500 packages, Pebble and a NATS server among them, for minutes"
+	@command -v python3 >/dev/null || echo "left out: the second checker of histories needs python3"
 	@$(call patiently,compiling and testing,$(TEST) $(PKG))
 
 fmt: ## format the code
@@ -274,12 +275,13 @@ SYSTEMS  := .
 soak: ## break systems for MINUTES=, JOBS=4 at once; or one test: TESTED= DURATION= SYSTEMS= RACE=1 SEED=
 	$(if $(TESTED),$(NIGHTLY) go test $(TAG_FLAGS) $(if $(RACE),-race) -count=1 -v -timeout 0 \
 		-run '^Test$(TESTED)$$/$(SYSTEMS)' ./testenv/proof \
-		-duration $(DURATION) $(if $(OPS),-ops $(OPS)) $(if $(SEED),-seed $(SEED)),.ci/soak $(MINUTES))
+		-duration $(DURATION) $(if $(OPS),-ops $(OPS)) $(if $(SEED),-seed $(SEED)) $(if $(KEEP),-keep $(abspath $(KEEP))),\
+		.ci/soak $(MINUTES))
 
 # The test runs on its own, not below go test, so that it says now and then how far it is.
 VERIFY_FLAGS = -test.run '^TestVerify$$' -test.timeout 0 -duration $(or $(filter-out 0,$(MINUTES)),60)m \
-	$(if $(SEED),-seed $(SEED))
-verify: ## check the promises on all systems, while they break, for an hour or MINUTES=: SEED=
+	$(if $(SEED),-seed $(SEED)) $(if $(KEEP),-keep $(abspath $(KEEP)))
+verify: ## check the promises on all systems, while they break, for an hour or MINUTES=: SEED= KEEP=
 	$(if $(NO_FDB),@echo "left out: FoundationDB needs $(NO_FDB)")
 	@mkdir -p bin
 	@$(call patiently,compiling,$(if $(NO_FDB),$(TEST),go test $(TAG_FLAGS) $(TEST_FLAGS)) -c -o bin/proof.test ./testenv/proof)

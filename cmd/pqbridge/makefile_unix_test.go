@@ -149,8 +149,8 @@ func TestMakeVerifyNeedsOnlyGo(t *testing.T) {
 	shells(t) // skips without make
 
 	for asked, want := range map[string][]string{
-		"":                 {"'^TestVerify$' ", " -duration 60m"},
-		"MINUTES=2 SEED=7": {" -duration 2m ", " -seed 7"},
+		"":                             {"'^TestVerify$' ", " -duration 60m"},
+		"MINUTES=2 SEED=7 KEEP=kept.x": {" -duration 2m ", " -seed 7 ", "/kept.x\n"},
 	} {
 		cmd := harness.CommandContext(t.Context(), "make", "-s", "-n", "--no-print-directory")
 		cmd.Args = append(append(cmd.Args, "verify"), strings.Fields(asked)...)

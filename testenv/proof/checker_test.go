@@ -24,9 +24,11 @@ func testHistories(t *testing.T, tests map[string]pageTest) {
 // The rows have a fault and a script, as those of TestBooks do.
 
 // The history of a working queue passes, whatever became of requests without an answer.
-func TestCheckerAccepts(t *testing.T) {
+func TestCheckerAccepts(t *testing.T) { testHistories(t, workingScripts()) }
+
+func workingScripts() map[string]pageTest {
 	const half = "push; push 1; lease 1 1 9; lease 1 1 99 of=1; later 20s; lease 2 2 9; "
-	testHistories(t, map[string]pageTest{
+	return map[string]pageTest{
 		"in order": {"",
 			"push; push 1; push 2 priority=-1; peek 2; len 3; pop 2; pop 1 kind=pop.max; pop"},
 		"in turn": {"",
@@ -78,13 +80,15 @@ func TestCheckerAccepts(t *testing.T) {
 			"push; lease 1 1 2; extend 1 wait=20s until=0; later 9s; pop empty; later 20s; pop"},
 		"+NXT, the ack without end": {"",
 			"push; push 1; lease 1 1 9; ack 1 lost; hold 1 spread=true batch=1; later 1h; take 1"},
-	})
+	}
 }
 
 // Each kind of fault is found that books do not find, and they are asked.
-func TestCheckerFinds(t *testing.T) {
+func TestCheckerFinds(t *testing.T) { testHistories(t, faultyScripts()) }
+
+func faultyScripts() map[string]pageTest {
 	const wrong = "not linearizable"
-	testHistories(t, map[string]pageTest{
+	return map[string]pageTest{
 		"swapped pops":           {wrong, "push; push 1; pop 1; pop"},
 		"wrong priority":         {"has priority 0", "push; pop 1; push 1 priority=1"},
 		"doubled pop":            {"settled twice", "push; pop; pop"},
@@ -115,18 +119,20 @@ func TestCheckerFinds(t *testing.T) {
 			"push; push 1; hold 1 spread=true batch=1; later 1h; take 0 1"},
 		"404 though there is one": {wrong, "push; fetch empty spread=true; pop"},
 		"few though there is one": {wrong, "push; push 1; hold 0 spread=true; later 1h; take 0 1"},
-	})
+	}
 }
 
 // The checker knows which items are too large, and that there is a next one where a batch was cut
 // off.
-func TestCheckerOfSizes(t *testing.T) {
+func TestCheckerOfSizes(t *testing.T) { testHistories(t, sizedScripts()) }
+
+func sizedScripts() map[string]pageTest {
 	const (
 		two   = "push size=100; push 1 size=10000; "
 		held  = two + "hold 0 max_bytes=500 cut=true; "
 		wrong = "not linearizable"
 	)
-	testHistories(t, map[string]pageTest{
+	return map[string]pageTest{
 		"the largest is too large": {"",
 			two + "pop too-large kind=pop.max max_bytes=500; take 0 1"},
 		"a lease finds no room":     {"", two + "hold 0 cut=true; later 1h; take 0 1"},
@@ -142,18 +148,20 @@ func TestCheckerOfSizes(t *testing.T) {
 		"+NXT says empty, and it is not": {wrong,
 			held + "next 1 empty max_bytes=500; take 1"},
 		"an item with another number of bytes": {"of 7 bytes", two + "pop size=7; take 1"},
-	})
+	}
 }
 
 // The checker knows which items are passed over because their groups are at a limit.
-func TestCheckerOfLimits(t *testing.T) {
+func TestCheckerOfLimits(t *testing.T) { testHistories(t, limitedScripts()) }
+
+func limitedScripts() map[string]pageTest {
 	const (
 		three = "limit 1; push group=x; push 1 group=x; push 2 group=y; "
 		first = three + "lease 1 1 9; "
 		ended = "; later 1h; take 0 1 2"
 		wrong = "not linearizable"
 	)
-	testHistories(t, map[string]pageTest{
+	return map[string]pageTest{
 		"passed over at the back": {
 			"",
 			"limit 1; push group=x; push 1 group=x; lease 1 1 9 of=1 kind=lease.max; pop empty " +
@@ -180,7 +188,7 @@ func TestCheckerOfLimits(t *testing.T) {
 		"place not freed by a nak": {wrong,
 			first + "nak 1 delay=9s; lease 1 1 9 of=2; later 1h; take 0 1 2"},
 		"over, and still counted": {wrong, three + "lease 1 1 2; later 9s; pop 2; take 0 1"},
-	})
+	}
 }
 
 // A history can be written and read again, and a page shows its faults.

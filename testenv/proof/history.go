@@ -51,6 +51,7 @@ package proof
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -90,6 +91,22 @@ func (h *History) Write(path string) error {
 		return err
 	}
 	return os.WriteFile(path, data, 0o644)
+}
+
+// Keep adds the history to a file as one line, in the form that docs/histories.md describes.
+func (h *History) Keep(path string) error {
+	data, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(data, '\n'))
+
+	return errors.Join(err, f.Close())
 }
 
 // Read reads a history from a file.

@@ -21,6 +21,7 @@ type options struct {
 	ops      int
 	history  string
 	out      string
+	keep     string
 }
 
 // flags is set by the command line.
@@ -36,6 +37,7 @@ func init() {
 		"operations on each kind of system, for TestAccounts")
 	flag.StringVar(&flags.history, "history", "", "file of a history to check again, for TestFile")
 	flag.StringVar(&flags.out, "out", os.TempDir(), "folder for histories with faults")
+	flag.StringVar(&flags.keep, "keep", "", "file to add histories that pass to, one a line")
 }
 
 // all reports whether to test on all kinds of systems: nightly, and if a flag says how.

@@ -402,6 +402,8 @@ func (r *rig) check(queues []string, maxLeased map[string]int) {
 
 	if err := h.Check(checkTimeout); err != nil {
 		r.wrong(h, err)
+	} else if flags.keep != "" {
+		must(r.t, h.Keep(flags.keep))
 	}
 
 	if !h.Settled() {

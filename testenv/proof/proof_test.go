@@ -128,7 +128,7 @@ func (r *rig) run(slice time.Duration, end time.Time) {
 		}
 
 		if flags.duration == 0 && n*r.share >= flags.rounds ||
-			flags.duration > 0 && time.Now().After(until) {
+			flags.duration > 0 && n > 0 && time.Now().After(until) {
 			break
 		}
 

@@ -152,7 +152,15 @@ func (r *rig) lineOfBridges() *proxy {
 
 // again returns the command that reproduces the run up to this round.
 func (r *rig) again() string {
-	test, _, _ := strings.Cut(r.t.Name(), "/")
+	test, kind, _ := strings.Cut(r.t.Name(), "/")
+	switch {
+	case test != "TestVerify":
+	case strings.Contains(kind, "/histories/"):
+		test = "TestProof"
+	default:
+		test = "TestAccounts"
+	}
+
 	return fmt.Sprintf("go test %s-count=1 -timeout 0 -run '^%s$/^%s$' ./testenv/proof "+
 		"-seed %d -rounds %d -ops %d",
 		tagFlags, test, r.name, r.seed, r.rounds*r.share, flags.ops)

@@ -87,7 +87,7 @@ func verified(
 	tallies map[string]*tally, seed uint64, took time.Duration, violations int,
 ) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nverified in %v on %s/%s, with %s:\n",
+	fmt.Fprintf(&b, "\nran for %v on %s/%s, with %s:\n",
 		took.Round(time.Second), runtime.GOOS, runtime.GOARCH, runtime.Version())
 
 	operations, faults := 0, map[string]int{}

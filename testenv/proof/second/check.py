@@ -44,9 +44,9 @@ class Queue:
     """The model of one queue. Its state is, for each item in order, the status, the fence and when
     it may and must be back, and then what pops of unknown outcome have taken."""
     def __init__(self, history, name, ops):
-        self.one_by_one = history["one_by_one"]
+        self.one_by_one = history.get("one_by_one", False)
         self.limit = history.get("max_leased_per_group", {}).get(name, NEVER)
-        self.tolerance = history["skew"] + INEXACT
+        self.tolerance = history.get("skew", 0) + INEXACT
         ops = [Operation(op) for op in ops if op["outcome"] != "refused"]
         ops += [Operation(push) for op in ops if op["outcome"] != "stale" for push in op.successors]
         self.pushes = {op["value"]: op for op in ops if op.kind == "push"}

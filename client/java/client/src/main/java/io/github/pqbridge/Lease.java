@@ -1,0 +1,182 @@
+package io.github.pqbridge;
+
+import java.time.Duration;
+import java.time.Instant;
+import java.util.List;
+import java.util.Optional;
+
+/**
+ * A leased item: nobody else gets it until the lease is over. End it with {@link #ack()} when the item
+ * is done, with a nak or {@link #snooze} to have it come back, and with {@link #term} to make it a dead
+ * letter. All of these and {@link #extend()} throw {@link LeaseLostException} once the item is settled or
+ * somebody else has it, so a late call does no harm. After an exception that is
+ * {@link PqException#unknown}, call again: LeaseLostException then most likely means that the first
+ * call counted.
+ */
+public final class Lease extends Item {
+    final Queue queue;
+    final String ackSubject;
+    private volatile Duration length;
+    private volatile long began;
+
+    /** The length is 0 if the settings of the queue decided it. */
+    Lease(Queue queue, Received received, Duration ackWait) {
+        super(received.value(), received.headers());
+        this.queue = queue;
+        this.ackSubject = received.ackSubject();
+        this.began = received.began();
+        if (ackSubject == null || ackSubject.isEmpty()) {
+            throw new BadReplyException("a leased item without a reply subject: job " + id());
+        }
+        this.length = ackWait.isZero() ? Wire.parseDuration(all().get("Pq-Ack-Wait", "0")) : ackWait;
+    }
+
+    /**
+     * Returns the length of the lease.
+     *
+     * @return the length; 0 if the message left no room for it: {@link #extend()} learns it
+     */
+    public Duration ackWait() {
+        return length;
+    }
+
+    /** Returns when the lease began, or earlier, on System.nanoTime. */
+    long began() {
+        return began;
+    }
+
+    /** Returns the nanoseconds until the lease may be over, 0 or less after that. */
+    long left() {
+        return began + length.toNanos() - System.nanoTime();
+    }
+
+    /** Removes the item: it is done. */
+    public void ack() {
+        ack(Ack.of());
+    }
+
+    /**
+     * Removes the item, with a result.
+     *
+     * @param result what {@link Queue#result} returns if the job is kept
+     */
+    public void ack(byte[] result) {
+        ack(Ack.of().result(result));
+    }
+
+    /**
+     * Removes the item, with a result and what follows.
+     *
+     * @param ack the result, and what is pushed
+     * @throws BadRequestException if the result is too large for the bridge, or the settings do not allow
+     *     what is pushed: the lease goes on
+     * @throws TooLargeException if a message of NATS has no room for it
+     */
+    public void ack(Ack ack) {
+        PqException error = Acks.together(List.of(new Acks.Done(this, ack.result, ack.contentType, ack.next))).get(0);
+        if (error != null) {
+            throw error;
+        }
+    }
+
+    /** Returns the item to its old place, after the backoff of the queue, or else at once. */
+    public void nak() {
+        nak("");
+    }
+
+    /**
+     * Returns the item to its old place, after the backoff of the queue, or else at once. After the last
+     * delivery that the settings allow it becomes a dead letter instead.
+     *
+     * @param reason why, cut at 1,024 bytes
+     */
+    public void nak(String reason) {
+        throw new UnsupportedOperationException();
+    }
+
+    /**
+     * Returns the item to its old place after a time, whatever the backoff.
+     *
+     * @param delay the time, up to ten years
+     * @param reason why, cut at 1,024 bytes
+     */
+    public void nakAfter(Duration delay, String reason) {
+        throw new UnsupportedOperationException();
+    }
+
+    /**
+     * Returns the item to its old place after the backoff of the queue. Without one it is back after a
+     * time, which doubles with each further delivery, up to a minute or the time itself.
+     *
+     * @param retryDelay the time, up to ten years
+     * @param reason why, cut at 1,024 bytes
+     */
+    public void nakRetry(Duration retryDelay, String reason) {
+        throw new UnsupportedOperationException();
+    }
+
+    /**
+     * Returns the item to its place after a time, without counting this delivery.
+     *
+     * @param delay the time, up to ten years
+     */
+    public void snooze(Duration delay) {
+        throw new UnsupportedOperationException();
+    }
+
+    /**
+     * Makes the item a dead letter.
+     *
+     * @param reason why, cut at 256 bytes
+     */
+    public void term(String reason) {
+        throw new UnsupportedOperationException();
+    }
+
+    /**
+     * Restarts the lease with its old length.
+     *
+     * @return its new end by the bridge's clock
+     */
+    public Optional<Instant> extend() {
+        return extend(null, patience());
+    }
+
+    /**
+     * Restarts the lease, and says how far the job is: {@link Queue#result} and {@link Queue#items} have it.
+     *
+     * @param progress up to 1,024 bytes
+     * @return its new end by the bridge's clock
+     */
+    public Optional<Instant> extend(byte[] progress) {
+        return extend(Wire.required("progress", progress), patience());
+    }
+
+    /** Extends the lease, with progress unless that is null. */
+    Optional<Instant> extend(byte[] progress, Duration timeout) {
+        throw new UnsupportedOperationException();
+    }
+
+    /** Extends the lease if it may be over, or if its length is unknown, before a job begins. */
+    void confirm() {
+        if (left() <= 0) {
+            extend();
+        }
+    }
+
+    /** Sends an acknowledgement once, and returns the reply. */
+    io.nats.client.Message settle(List<Header> headers, byte[] data, Duration timeout) {
+        return queue.link.request(ackSubject, data, headers, timeout, true, true);
+    }
+
+    /** Returns how long to wait for a reply, so that there is time for another attempt. */
+    Duration patience() {
+        throw new UnsupportedOperationException();
+    }
+
+    /** Returns the token of the lease, "" for a client of another account than the bridge. */
+    String token() {
+        int at = ackSubject.lastIndexOf(".ack.");
+        return at < 0 ? "" : ackSubject.substring(at + ".ack.".length());
+    }
+}

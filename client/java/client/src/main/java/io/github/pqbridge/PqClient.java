@@ -1,0 +1,273 @@
+package io.github.pqbridge;
+
+import io.nats.client.Connection;
+import io.nats.client.Nats;
+import io.nats.client.Options;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+
+/**
+ * The queues behind a NATS connection. It is safe for use by many threads, and a connection may have
+ * any number of clients.
+ *
+ * <pre>{@code
+ * try (PqClient client = PqClient.connect()) {
+ *     Queue jobs = client.priorityQueue("jobs"); // no need to create it
+ *     jobs.push(Push.of("hello").priority(5));
+ * }
+ * }</pre>
+ *
+ * <p>A call that waits ends with {@link CallInterruptedException} when its thread is interrupted. All
+ * exceptions are {@link PqException}s, and their text says what would be right.
+ */
+public final class PqClient implements AutoCloseable {
+    private static final Pattern PREFIX = Pattern.compile("[^\\s.*>]+(\\.[^\\s.*>]+)*");
+
+    final Link link;
+    final Duration timeout;
+    final String holder;
+    private final String prefix;
+    private final String fifoPrefix;
+    private final boolean owns;
+
+    private PqClient(Builder b) {
+        link = Link.of(b.connection);
+        timeout = b.timeout;
+        holder = b.name == null ? Holder.of(b.connection) : b.name;
+        prefix = b.prefix;
+        fifoPrefix = b.fifoPrefix;
+        owns = b.owns;
+    }
+
+    /**
+     * Returns options of jnats as queues need them: it reconnects indefinitely, notices within a minute
+     * that a server is gone, and sends nothing after an outage that was given up before. Add servers, a
+     * login and more, and connect with them.
+     *
+     * @return a builder of options
+     */
+    public static Options.Builder options() {
+        String url = System.getenv("NATS_URL");
+        return new Options.Builder()
+                .server(url == null || url.isEmpty() ? Options.DEFAULT_URL : url)
+                .maxReconnects(-1)
+                .reconnectWait(Duration.ofMillis(500))
+                .pingInterval(Duration.ofSeconds(20))
+                .reconnectBufferSize(0)
+                .errorListener(new Listener());
+    }
+
+    /**
+     * Connects to the server that the environment variable NATS_URL names, or else to port 4222 here.
+     *
+     * @return a client that closes its connection
+     * @throws NotSentException if no server is there
+     */
+    public static PqClient connect() {
+        return connect(options().build());
+    }
+
+    /**
+     * Connects with options, best made of {@link #options()}.
+     *
+     * @param options the options
+     * @return a client that closes its connection
+     * @throws NotSentException if no server is there, or it refuses the login
+     * @throws CallInterruptedException if the thread is interrupted meanwhile
+     */
+    public static PqClient connect(Options options) {
+        try {
+            Builder b = builder(Nats.connect(Wire.required("options", options)));
+            b.owns = true;
+            return b.build();
+        } catch (IOException e) {
+            throw new NotSentException("cannot connect to NATS: " + e.getMessage(), true).because(e);
+        } catch (InterruptedException e) {
+            throw new CallInterruptedException("interrupted while connecting to NATS", false);
+        }
+    }
+
+    /**
+     * Returns a client of a connection, which the caller closes.
+     *
+     * @param connection the connection, best made with {@link #options()}
+     * @return the client
+     */
+    public static PqClient of(Connection connection) {
+        return builder(connection).build();
+    }
+
+    /**
+     * Returns a builder of a client of a connection, which the caller closes.
+     *
+     * @param connection the connection, best made with {@link #options()}
+     * @return the builder
+     */
+    public static Builder builder(Connection connection) {
+        return new Builder(Wire.required("connection", connection));
+    }
+
+    /** Builds a client. All setters return this. */
+    public static final class Builder {
+        private final Connection connection;
+        private Duration timeout = Duration.ofSeconds(10);
+        private String prefix = "pq";
+        private String fifoPrefix = "q";
+        private String name;
+        private boolean owns;
+
+        private Builder(Connection connection) {
+            this.connection = connection;
+        }
+
+        /**
+         * Sets the first tokens of the subjects of priority queues, as PQ_SUBJECT_PREFIX of the bridge.
+         *
+         * @param prefix the tokens; the default is "pq"
+         * @return this
+         */
+        public Builder prefix(String prefix) {
+            this.prefix = checkPrefix("prefix", prefix);
+            return this;
+        }
+
+        /**
+         * Sets the first tokens of the subjects of FIFO queues, as PQ_FIFO_PREFIX of the bridge.
+         *
+         * @param prefix the tokens; the default is "q"
+         * @return this
+         */
+        public Builder fifoPrefix(String prefix) {
+            this.fifoPrefix = checkPrefix("fifoPrefix", prefix);
+            return this;
+        }
+
+        /**
+         * Bounds each request that does not wait for anything.
+         *
+         * @param timeout the time; the default is 10 s
+         * @return this
+         */
+        public Builder timeout(Duration timeout) {
+            this.timeout = Wire.checkDuration("timeout", timeout, Duration.ofMillis(1), Wire.TEN_YEARS);
+            return this;
+        }
+
+        /**
+         * Sets what this client says of itself, as the holder of leases and in the log of the bridges.
+         *
+         * @param name up to 128 bytes; the default is the host, the process id and the connection's name
+         * @return this
+         */
+        public Builder name(String name) {
+            this.name = Wire.checkText("name", name);
+            return this;
+        }
+
+        /**
+         * Makes the client.
+         *
+         * @return the client
+         */
+        public PqClient build() {
+            return new PqClient(this);
+        }
+    }
+
+    private static String checkPrefix(String what, String prefix) {
+        if (prefix == null || !PREFIX.matcher(prefix).matches()) {
+            throw new BadArgumentException(
+                    what + " " + Wire.shown(prefix) + ": want tokens of a subject without wildcards, such as \"pq\"");
+        }
+        return prefix;
+    }
+
+    /**
+     * Returns the connection.
+     *
+     * @return the connection
+     */
+    public Connection connection() {
+        return link.nc;
+    }
+
+    /**
+     * Returns the priority queue with a name. It sends nothing.
+     *
+     * @param name 1 to 128 letters, digits, - and _
+     * @return the queue
+     */
+    public Queue priorityQueue(String name) {
+        return new Queue(this, prefix, name, false);
+    }
+
+    /**
+     * Returns the FIFO queue with a name. It sends nothing.
+     *
+     * @param name 1 to 128 letters, digits, - and _
+     * @return the queue
+     */
+    public Queue fifoQueue(String name) {
+        return new Queue(this, fifoPrefix, name, true);
+    }
+
+    /**
+     * Lists the names of the priority queues that have items or settings, page by page.
+     *
+     * @return the names, sorted
+     */
+    public Stream<String> priorityQueues() {
+        return names(prefix);
+    }
+
+    /**
+     * Lists the names of the FIFO queues that have items or settings, page by page.
+     *
+     * @return the names, sorted
+     */
+    public Stream<String> fifoQueues() {
+        return names(fifoPrefix);
+    }
+
+    /** Returns who says of himself that he changes a queue. */
+    String agent() {
+        return holder.replaceAll("[^\\x20-\\x7e]", "?") + " pqbridge-java";
+    }
+
+    private Stream<String> names(String prefix) {
+        return Pages.of(query -> link.read(prefix + ".list", query, timeout), "queues", Map.of()).map(q -> q.text("queue"));
+    }
+
+    /**
+     * Acknowledges leases of any queues, in as few requests as possible. The items of one request are
+     * removed together, or not at all; if some leases are lost, another request acknowledges the others.
+     *
+     * @param leases the leases
+     * @return the error of each that failed. Call it again with those whose error is unknown:
+     *     {@link LeaseLostException} then most likely means that the first call counted
+     */
+    public Map<Lease, PqException> ackAll(Collection<Lease> leases) {
+        return Acks.all(List.copyOf(leases));
+    }
+
+    /**
+     * Gives back leases that come to pops which were interrupted, for some seconds at most, and closes
+     * the connection if this client has made it.
+     */
+    @Override
+    public void close() {
+        link.await(Duration.ofSeconds(4));
+        if (owns) {
+            try {
+                link.nc.close();
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+}

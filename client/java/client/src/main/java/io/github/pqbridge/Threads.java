@@ -1,0 +1,104 @@
+package io.github.pqbridge;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
+
+/** The threads of all clients: virtual ones where the JVM has them. None keeps the process from ending. */
+final class Threads {
+    private static final int PUSHES = 64;
+
+    /** Makes threads that may wait. */
+    static final ThreadFactory FACTORY = factory();
+
+    /** Runs what ends soon, as soon as a thread is free. */
+    static final Executor SHORT = shortPool();
+
+    /** Runs what may wait long, each in a thread of its own. */
+    static final ExecutorService LONG = Executors.newCachedThreadPool(FACTORY);
+
+    /** Runs what never waits, at a time. */
+    static final ScheduledExecutorService TIMER = timer();
+
+    private Threads() {}
+
+    private static ThreadFactory factory() {
+        try { // Thread.ofVirtual().name("pqbridge").factory(), which Java 17 does not have
+            Class<?> builder = Class.forName("java.lang.Thread$Builder");
+            Class<?> virtual = Class.forName("java.lang.Thread$Builder$OfVirtual");
+            MethodHandles.Lookup lookup = MethodHandles.publicLookup();
+            Object made = lookup.findStatic(Thread.class, "ofVirtual", MethodType.methodType(virtual)).invoke();
+            MethodType named = MethodType.methodType(builder, String.class);
+            made = lookup.findVirtual(builder, "name", named).invoke(made, "pqbridge");
+            return (ThreadFactory) lookup.findVirtual(builder, "factory", MethodType.methodType(ThreadFactory.class)).invoke(made);
+        } catch (Throwable e) {
+            return daemons("pqbridge");
+        }
+    }
+
+    private static ThreadFactory daemons(String name) {
+        return task -> {
+            Thread thread = new Thread(task, name);
+            thread.setDaemon(true);
+            return thread;
+        };
+    }
+
+    private static Executor shortPool() {
+        var pool = new ThreadPoolExecutor(PUSHES, PUSHES, 10, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), FACTORY);
+        pool.allowCoreThreadTimeOut(true);
+        return pool;
+    }
+
+    private static ScheduledExecutorService timer() {
+        var timer = new ScheduledThreadPoolExecutor(1, daemons("pqbridge-timer"));
+        timer.setRemoveOnCancelPolicy(true);
+        return timer;
+    }
+
+    /**
+     * Runs a call, and returns its future. A cancelled future interrupts the call, or keeps it from
+     * beginning.
+     */
+    static <T> CompletableFuture<T> async(Executor executor, Supplier<T> call) {
+        CompletableFuture<T> future = new CompletableFuture<>();
+        executor.execute(() -> {
+            Thread thread = Thread.currentThread();
+            boolean[] running = {true};
+            future.whenComplete((value, error) -> {
+                synchronized (running) {
+                    if (running[0] && future.isCancelled()) {
+                        thread.interrupt();
+                    }
+                }
+            });
+            T value = null;
+            Throwable failure = null;
+            try {
+                value = future.isDone() ? null : call.get();
+            } catch (Throwable e) {
+                failure = e;
+            }
+            synchronized (running) {
+                running[0] = false;
+                Thread.interrupted(); // the thread goes on with other calls
+            }
+            if (failure == null) {
+                future.complete(value);
+            } else {
+                future.completeExceptionally(failure);
+            }
+        });
+        return future;
+    }
+}

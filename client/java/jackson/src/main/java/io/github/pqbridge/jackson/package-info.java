@@ -1,0 +1,2 @@
+/** Values of jobs in JSON, by Jackson. */
+package io.github.pqbridge.jackson;

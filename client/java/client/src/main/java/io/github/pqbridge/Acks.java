@@ -1,5 +1,9 @@
 package io.github.pqbridge;
 
+import java.io.ByteArrayOutputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Predicate;
@@ -7,6 +11,12 @@ import java.util.function.Predicate;
 /** Acknowledgements of leases, alone or several in one request. */
 final class Acks {
     static final int MAX_SUCCESSORS = 256;
+
+    private static final int MAX_LEASES = 1000; // of one request
+    private static final int MAX_BYTES = 4 << 20;
+    private static final int HEADERS = 1024; // bytes of a request beside what it acknowledges
+    private static final int TOKEN = 84; // bytes of each token in the JSON
+    private static final int FRAME = 160; // bytes of the frame of a result, without that
 
     private Acks() {}
 
@@ -22,14 +32,69 @@ final class Acks {
 
     /**
      * Returns the acknowledgement of leases, such as "+ACK", which goes to the subject of the first one.
+     *
+     * <p>What the others push names their leases, as its parents. Bridges from before the setting trail
+     * refuse that, and nothing is done. As for any result that is refused, each job is then acknowledged
+     * on its own: there none has to be named.
      */
     static Message message(String ack, List<Done> all) {
-        throw new UnsupportedOperationException();
+        List<byte[]> frames = new ArrayList<>();
+        for (Done done : all) {
+            int first = frames.size(); // joiners have the numbers of frames, results included, which come last
+            String parent = done == all.get(0) ? "" : done.lease.token();
+            done.next.forEach(item -> frames.add(item.frame(first, parent)));
+        }
+        for (Done done : all) {
+            if (done.result == null) {
+                continue;
+            }
+            List<Header> headers = new ArrayList<>();
+            if (!done.contentType.isEmpty()) {
+                headers.add(new Header("Content-Type", done.contentType));
+            }
+            if (all.size() == 1 && frames.isEmpty() && Wire.arePlain(headers)) {
+                headers.add(new Header("Pq-Ack", ack));
+                return new Message(headers, done.result);
+            }
+            headers.add(new Header("Pq-Token", done.lease.token()));
+            frames.add(Wire.frame(0, headers, done.result));
+        }
+        if (frames.isEmpty()) {
+            return new Message(List.of(), ack.getBytes(StandardCharsets.US_ASCII));
+        }
+        ByteArrayOutputStream data = new ByteArrayOutputStream();
+        frames.forEach(data::writeBytes);
+        Header count = new Header("Pq-Frames", Integer.toString(frames.size()));
+        return new Message(List.of(new Header("Pq-Ack", ack), count), data.toByteArray());
     }
 
-    /** Returns how many acknowledgements go into one request, at least one of these. */
+    /**
+     * Returns how many acknowledgements go into one request, at least one of these. Leases without a
+     * token go alone. The numbers are upper bounds of what the others need.
+     */
     static int fitting(Iterable<Done> all, long maxPayload) {
-        throw new UnsupportedOperationException();
+        long room = Math.min(maxPayload, MAX_BYTES) - HEADERS;
+        int pushes = 0;
+        int n = 0;
+        for (Done done : all) {
+            pushes += done.next.size();
+            room -= TOKEN + done.next.stream().mapToInt(item -> TOKEN + 12 + item.size()).sum();
+            room -= done.result == null ? 0 : FRAME + 3L * done.contentType.length() + done.result.length;
+            boolean full = n == MAX_LEASES || room < 0 || pushes > MAX_SUCCESSORS;
+            boolean alone = done.lease.token().isEmpty();
+            if (n > 0 && (full || alone)) {
+                return n;
+            }
+            n++;
+            if (alone) {
+                return n;
+            }
+        }
+        return n;
+    }
+
+    private static List<String> others(List<Done> all) {
+        return all.stream().skip(1).map(done -> done.lease.token()).toList();
     }
 
     /**
@@ -37,15 +102,40 @@ final class Acks {
      * If the bridge refuses the request, for example because one lease is lost, each goes alone.
      */
     static List<PqException> together(List<Done> all) {
-        throw new UnsupportedOperationException();
+        List<PqException> errors = new ArrayList<>();
+        Lease first = all.get(0).lease;
+        PqException failure = null;
+        try {
+            String ack = all.size() == 1 ? "+ACK" : Json.text("+ACK ", Json.of("also", others(all)));
+            Message message = message(ack, all);
+            first.settle(message.headers, message.data, first.patience());
+        } catch (LeaseLostException | BadRequestException | InternalException e) {
+            if (all.size() > 1) {
+                all.forEach(done -> errors.addAll(together(List.of(done))));
+                return errors;
+            }
+            failure = e.reason().equals("done") ? null : e; // an earlier acknowledgement has counted
+        } catch (PqException e) {
+            failure = e;
+        }
+        for (int i = 0; i < all.size(); i++) {
+            errors.add(failure);
+        }
+        return errors;
     }
 
     /**
      * Acknowledges leases of one queue, all or none, and leases as many from the same end of the queue.
-     * NotFoundException, and TooLargeException with a reason, say that the acknowledgements count.
+     * NotFoundException, and TooLargeException with a reason, say that the acknowledgements count, and
+     * there is no next one. After other exceptions they do not, or it is unknown.
      */
     static List<Received> andLease(List<Done> all, String holder) {
-        throw new UnsupportedOperationException();
+        Map<String, Object> options = Json.of("frames", true, "holder", holder);
+        if (all.size() > 1) {
+            options.put("batch", all.size());
+            options.put("also", others(all));
+        }
+        return new PopRequest(all.get(0).lease, all.size(), message(Json.text("+NXT ", options), all)).run();
     }
 
     /**
@@ -55,11 +145,49 @@ final class Acks {
      * TooLargeException, which would be the same every time.
      */
     static boolean repeat(Runnable send, Predicate<PqException> goOn, boolean unknown) {
-        throw new UnsupportedOperationException();
+        boolean mayCount = unknown;
+        while (true) {
+            try {
+                send.run();
+                return true;
+            } catch (LeaseLostException e) {
+                if (!mayCount && !e.reason().equals("done")) {
+                    throw e;
+                }
+                return true;
+            } catch (PqException e) {
+                mayCount |= e.unknown();
+                if (e instanceof BadRequestException || e instanceof TooLargeException && e.reason().isEmpty()) {
+                    throw e;
+                }
+                if (!goOn.test(e)) {
+                    return false;
+                }
+            }
+        }
     }
 
     /** See PqClient.ackAll. */
     static Map<Lease, PqException> all(List<Lease> leases) {
-        throw new UnsupportedOperationException();
+        Map<String, List<Done>> queues = new LinkedHashMap<>(); // one request can acknowledge leases of one queue
+        for (Lease lease : leases) {
+            String subject = lease.ackSubject;
+            String queue = subject.substring(0, subject.length() - lease.token().length());
+            queues.computeIfAbsent(queue, q -> new ArrayList<>()).add(Done.of(lease));
+        }
+        Map<Lease, PqException> failed = new LinkedHashMap<>();
+        for (List<Done> queue : queues.values()) {
+            for (List<Done> rest = queue; !rest.isEmpty(); ) {
+                int n = fitting(rest, rest.get(0).lease.queue.link.maxPayload());
+                List<PqException> errors = together(rest.subList(0, n));
+                for (int i = 0; i < n; i++) {
+                    if (errors.get(i) != null) {
+                        failed.put(rest.get(i).lease, errors.get(i));
+                    }
+                }
+                rest = rest.subList(n, rest.size());
+            }
+        }
+        return failed;
     }
 }

@@ -112,9 +112,14 @@ record Json(Map<String, JsonValue> members) {
     }
 
     static byte[] write(Object value) {
-        StringBuilder out = new StringBuilder();
+        return text("", value).getBytes(StandardCharsets.US_ASCII);
+    }
+
+    /** Returns JSON in ASCII, which a header can carry, behind a word. */
+    static String text(String word, Object value) {
+        StringBuilder out = new StringBuilder(word);
         write(out, value);
-        return out.toString().getBytes(StandardCharsets.UTF_8);
+        return out.toString();
     }
 
     private static void write(StringBuilder out, Object value) {
@@ -148,7 +153,7 @@ record Json(Map<String, JsonValue> members) {
             char c = text.charAt(i);
             if (c == '"' || c == '\\') {
                 out.append('\\').append(c);
-            } else if (c < ' ') {
+            } else if (c < ' ' || c > '~') {
                 out.append(String.format("\\u%04x", (int) c));
             } else {
                 out.append(c);

@@ -1,8 +1,11 @@
 package io.github.pqbridge;
 
+import io.nats.client.Message;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 
 /**
@@ -14,6 +17,10 @@ import java.util.Optional;
  * call counted.
  */
 public final class Lease extends Item {
+    static final int MAX_PROGRESS = 1024; // bytes
+    private static final int MAX_REASON = 1360; // characters, of three bytes at most
+    private static final byte[] WORKING = "+WPI".getBytes(StandardCharsets.US_ASCII);
+
     final Queue queue;
     final String ackSubject;
     private volatile Duration length;
@@ -91,7 +98,7 @@ public final class Lease extends Item {
      * @param reason why, cut at 1,024 bytes
      */
     public void nak(String reason) {
-        throw new UnsupportedOperationException();
+        nak(Json.of("reason", cut(reason)));
     }
 
     /**
@@ -101,7 +108,7 @@ public final class Lease extends Item {
      * @param reason why, cut at 1,024 bytes
      */
     public void nakAfter(Duration delay, String reason) {
-        throw new UnsupportedOperationException();
+        nak(Json.of("reason", cut(reason), "delay", Wire.durationText("delay", delay)));
     }
 
     /**
@@ -112,7 +119,7 @@ public final class Lease extends Item {
      * @param reason why, cut at 1,024 bytes
      */
     public void nakRetry(Duration retryDelay, String reason) {
-        throw new UnsupportedOperationException();
+        nak(Json.of("reason", cut(reason), "retry_delay", Wire.durationText("retryDelay", retryDelay)));
     }
 
     /**
@@ -121,7 +128,7 @@ public final class Lease extends Item {
      * @param delay the time, up to ten years
      */
     public void snooze(Duration delay) {
-        throw new UnsupportedOperationException();
+        nak(Json.of("snooze", true, "delay", Wire.durationText("delay", delay)));
     }
 
     /**
@@ -130,7 +137,7 @@ public final class Lease extends Item {
      * @param reason why, cut at 256 bytes
      */
     public void term(String reason) {
-        throw new UnsupportedOperationException();
+        settle(List.of(), ("+TERM " + cut(reason)).strip().getBytes(StandardCharsets.UTF_8), patience());
     }
 
     /**
@@ -154,7 +161,16 @@ public final class Lease extends Item {
 
     /** Extends the lease, with progress unless that is null. */
     Optional<Instant> extend(byte[] progress, Duration timeout) {
-        throw new UnsupportedOperationException();
+        if (progress != null && (progress.length < 1 || progress.length > MAX_PROGRESS)) {
+            throw new BadArgumentException("progress of " + progress.length + " bytes: want 1 to " + MAX_PROGRESS);
+        }
+        long sent = System.nanoTime();
+        List<Header> headers = progress == null ? List.of() : List.of(new Header("Pq-Ack", "+WPI"));
+        Message reply = settle(headers, progress == null ? WORKING : progress, timeout);
+        Duration told = Wire.parseDuration(Link.header(reply, "Pq-Ack-Wait").isEmpty() ? "0" : Link.header(reply, "Pq-Ack-Wait"));
+        began = sent;
+        length = told.isZero() ? length : told;
+        return Optional.ofNullable(Json.parseTime(Link.header(reply, "Pq-Lease-Until")));
     }
 
     /** Extends the lease if it may be over, or if its length is unknown, before a job begins. */
@@ -164,14 +180,26 @@ public final class Lease extends Item {
         }
     }
 
+    private void nak(Map<String, Object> options) {
+        settle(List.of(), Json.text("-NAK ", options).getBytes(StandardCharsets.US_ASCII), patience());
+    }
+
+    /** Shortens a text to what a message has room for; the bridge keeps less. */
+    private static String cut(String reason) {
+        String text = Wire.required("reason", reason).replaceAll("\\p{Cs}", "?"); // halves of pairs
+        return text.length() > MAX_REASON ? text.substring(0, MAX_REASON) + "..." : text;
+    }
+
     /** Sends an acknowledgement once, and returns the reply. */
-    io.nats.client.Message settle(List<Header> headers, byte[] data, Duration timeout) {
+    Message settle(List<Header> headers, byte[] data, Duration timeout) {
         return queue.link.request(ackSubject, data, headers, timeout, true, true);
     }
 
     /** Returns how long to wait for a reply, so that there is time for another attempt. */
     Duration patience() {
-        throw new UnsupportedOperationException();
+        Duration third = length.dividedBy(3);
+        Duration most = third.compareTo(Link.LATE_REPLY) < 0 ? Link.LATE_REPLY : third;
+        return most.compareTo(queue.client.timeout) < 0 ? most : queue.client.timeout;
     }
 
     /** Returns the token of the lease, "" for a client of another account than the bridge. */

@@ -1,10 +1,17 @@
 package io.github.pqbridge;
 
+import io.nats.client.Message;
+import io.nats.client.NUID;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /**
  * A request that may bring items: it waits, can be cancelled, and loses nothing that has come. One
@@ -14,17 +21,66 @@ final class PopRequest {
     /** How long the bridge may take to end a request that was cancelled. */
     static final Duration CANCEL_TIME = Duration.ofSeconds(2);
 
-    /** What has come so far. */
-    final List<Received> received = new ArrayList<>();
+    private static final Duration HEARTBEAT = Duration.ofSeconds(5);
+    private static final Duration SHORT_HEARTBEAT = Duration.ofMillis(500);
+    private static final Duration SHORT_LEASE = Duration.ofMillis(1500);
+    private static final byte[] SNOOZE = "-NAK {\"snooze\":true}".getBytes(StandardCharsets.US_ASCII);
+    private static final long CLOSE_MILLIS = 500; // for what came before the end of an inbox
+
+    private final Link link;
+    private final String subject;
+    private final String acks; // the subject of acknowledgements up to the token
+    private final Duration timeout;
+    private final Duration expires;
+    private final Duration heartbeat;
+    private final List<Header> headers;
+    private final byte[] data;
+    private final String id; // by which it can be cancelled, "" if it does not wait
+    private final int wanted;
+    private final List<Received> received = new ArrayList<>();
+    private long began;
+    private boolean cancelled;
+    private volatile Inbox inbox; // once the request is being sent
+    private volatile boolean stopping;
+    private volatile boolean interrupted;
 
     /** A pop with the options of the protocol. Without expires it does not wait. */
-    PopRequest(Queue q, boolean max, Duration expires, Map<String, Object> options, Duration ackWait) {}
+    PopRequest(Queue q, boolean max, Duration expires, Map<String, Object> options, Duration ackWait) {
+        q.checkEnd(max);
+        boolean waits = expires.toMillis() > 0;
+        link = q.link;
+        subject = q.subject(q.isFifo() ? "pop" : max ? "pop.max" : "pop.min");
+        acks = q.subject("ack.");
+        timeout = q.client.timeout;
+        headers = List.of();
+        id = waits ? NUID.nextGlobal() : "";
+        wanted = (int) options.getOrDefault("batch", 1);
+        this.expires = waits ? expires : Duration.ZERO;
+        // Leases begin up to a heartbeat before their holder can know.
+        Duration part = ackWait.compareTo(SHORT_LEASE) < 0 ? SHORT_HEARTBEAT : ackWait.dividedBy(3);
+        heartbeat = !waits ? Duration.ZERO : ackWait.isZero() || part.compareTo(HEARTBEAT) > 0 ? HEARTBEAT : part;
+        Map<String, Object> all = Json.of("frames", true);
+        all.putAll(options);
+        if (waits) {
+            all.putAll(Json.of("id", id, "expires", Wire.durationText("expires", expires),
+                    "idle_heartbeat", Wire.durationText("heartbeat", heartbeat)));
+        }
+        data = Json.write(all);
+    }
 
-    /**
-     * An acknowledgement that leases, with its payload and headers as Acks.message returns them. The
-     * options are the ones in its payload.
-     */
-    PopRequest(Lease lease, Map<String, Object> options, Acks.Message message) {}
+    /** An acknowledgement that leases up to as many. */
+    PopRequest(Lease lease, int wanted, Acks.Message message) {
+        link = lease.queue.link;
+        subject = lease.ackSubject;
+        acks = subject.substring(0, subject.length() - lease.token().length());
+        timeout = lease.patience();
+        expires = Duration.ZERO;
+        heartbeat = Duration.ZERO;
+        headers = message.headers();
+        data = message.data();
+        id = "";
+        this.wanted = wanted;
+    }
 
     /**
      * Returns the items; throws the error of the reply if there is none. An error after some items is
@@ -32,7 +88,40 @@ final class PopRequest {
      * cancelled, and leased items that still come are given back.
      */
     List<Received> run() {
-        throw new UnsupportedOperationException();
+        long deadline = System.nanoTime() + timeout.toNanos();
+        Inbox opened = link.openInbox(subject, deadline);
+        PqException failure = null;
+        boolean complete = false;
+        try {
+            began = System.nanoTime();
+            opened.send();
+            inbox = opened;
+            if (stopping) {
+                throw new NotFoundException("interrupted before the request was sent", 404, "");
+            }
+            link.publish(subject, opened.reply(), headers, data, deadline);
+            Duration patience = id.isEmpty() ? timeout : expires.plus(Link.LATE_REPLY);
+            failure = read(opened, System.nanoTime() + patience.toNanos());
+            complete = true;
+        } catch (InterruptedException e) {
+            link.run(CompletableFuture.runAsync(() -> abandon(opened), Threads.LONG));
+            inbox = null;
+            throw new CallInterruptedException("interrupted while waiting for items", true);
+        } catch (NoBridgeException | NotFoundException | TooLargeException e) {
+            complete = true;
+            failure = e;
+        } catch (PqException e) {
+            failure = e;
+            end(opened);
+        }
+        inbox = null;
+        if (complete) {
+            link.release(opened, true);
+        }
+        if (failure != null && received.isEmpty()) {
+            throw failure;
+        }
+        return received;
     }
 
     /**
@@ -40,28 +129,205 @@ final class PopRequest {
      * items that were on their way.
      */
     boolean interrupt() {
-        throw new UnsupportedOperationException();
+        stopping = true;
+        if (inbox == null) {
+            return false;
+        }
+        cancel();
+        return true;
     }
 
     /** Reports whether it was interrupted, or the connection was lost. */
     boolean interrupted() {
-        throw new UnsupportedOperationException();
+        return interrupted;
+    }
+
+    /** Reads the reply. What ended it early is returned, what broke it off is thrown. */
+    private PqException read(Inbox in, long deadline) throws InterruptedException {
+        // A bridge that is busy may be late with its heartbeats.
+        long silence = Math.max(2 * heartbeat.toNanos(), Link.LATE_REPLY.toNanos());
+        long last = System.nanoTime();
+        long end = deadline;
+        while (received.size() < wanted) {
+            boolean waits = !heartbeat.isZero() && !cancelled;
+            long until = waits && last + silence - end < 0 ? last + silence : end;
+            Message message = in.next(until);
+            if (message != null) {
+                last = System.nanoTime();
+                Optional<PqException> ended = take(message);
+                if (ended == null) {
+                    continue;
+                }
+                return ended.orElse(null);
+            }
+            if (stopping || in.isLost()) {
+                interrupted = true;
+                if (id.isEmpty() || link.isClosed()) { // an acknowledgement has to be repeated at once
+                    throw link.noReply(subject, true, "the connection was lost");
+                }
+                if (!cancelled && link.isConnected()) {
+                    if (in.isLost() || !stopping) {
+                        cancel();
+                    }
+                    cancelled = true;
+                    end = System.nanoTime() + CANCEL_TIME.toNanos();
+                }
+            }
+            if (System.nanoTime() - until >= 0) {
+                if (until != end) {
+                    throw new NoHeartbeatException("no heartbeat for " + Duration.ofNanos(silence));
+                }
+                throw link.noReply(subject, true, "waited too long");
+            }
+        }
+        return null;
+    }
+
+    /** Takes what a message has. Returns null unless it ends the reply, and otherwise with which error. */
+    private Optional<PqException> take(Message message) {
+        if (Link.isNobody(message)) {
+            throw new NoBridgeException("no bridge is listening on " + Wire.hideTokens(subject));
+        }
+        if (!Link.header(message, "Pq-Heartbeat").isEmpty()) {
+            // The bridge sent it at least an interval after the one before. When this process reads it
+            // says little: it may have stood still.
+            began += heartbeat.toNanos();
+            return null;
+        }
+        int frames = count(message, "Pq-Frames");
+        if (frames > 0) {
+            for (Wire.Frame frame : Wire.parseFrames(message.getData(), frames)) {
+                received.add(new Received(frame.value(), frame.headers(), ackSubject(message, frame.headers()), began));
+            }
+        }
+        PqException error = Link.errorOf(message);
+        if (!Link.header(message, "Pq-Batch-Count").isEmpty()) {
+            int sent = count(message, "Pq-Batch-Count");
+            if (sent > received.size()) {
+                String text = received.size() + " of " + sent + " items arrived";
+                return Optional.of(new UnknownOutcomeException(text, 0, "", true));
+            }
+            boolean empty = error == null && received.isEmpty();
+            return Optional.ofNullable(empty ? new NotFoundException("the queue is empty", 404, "empty") : error);
+        }
+        if (error != null || frames > 0) {
+            return error == null ? null : Optional.of(error);
+        }
+        received.add(new Received(message.getData(), Headers.of(message.getHeaders()), message.getReplyTo(), began));
+        return null;
+    }
+
+    private static int count(Message message, String name) {
+        String text = Link.header(message, name);
+        if (!text.matches("[0-9]{0,9}")) {
+            throw new BadReplyException("not the reply of a bridge: " + name + " is " + Wire.shown(text));
+        }
+        return text.isEmpty() ? 0 : Integer.parseInt(text);
+    }
+
+    /** Returns where to acknowledge an item of a frame: clients of other accounts answer the message. */
+    private String ackSubject(Message message, Headers own) {
+        String token = own.get("Pq-Token");
+        String reply = message.getReplyTo();
+        boolean other = reply != null && !reply.startsWith("_PQ.");
+        return token == null ? "" : other ? reply : acks + token;
+    }
+
+    /** Ends a request whose reply is not complete, and takes what came before its end. */
+    private void end(Inbox in) {
+        boolean wasInterrupted = false;
+        try {
+            CompletableFuture<List<Message>> rest = link.close(in);
+            for (Message message : rest.get(CLOSE_MILLIS, TimeUnit.MILLISECONDS)) {
+                take(message);
+            }
+        } catch (InterruptedException e) {
+            wasInterrupted = true;
+        } catch (ExecutionException | TimeoutException | PqException e) {
+            // the reply is not complete anyway
+        }
+        if (wasInterrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /** Asks the bridge to end the request. The answer says nothing, so nobody reads it. */
+    private void cancel() {
+        if (!id.isEmpty() && link.isConnected()) {
+            try {
+                link.nc.publish(subject, link.nc.createInbox(), Json.write(Json.of("cancel", id)));
+            } catch (IllegalStateException e) {
+                // the connection is away: the request ends with the inbox
+            }
+        }
+    }
+
+    /** Ends a request that nobody waits for any more, and gives back what it still leases. */
+    private void abandon(Inbox in) {
+        try {
+            cancel();
+            cancelled = true;
+            read(in, System.nanoTime() + CANCEL_TIME.toNanos());
+        } catch (PqException | InterruptedException e) {
+            // what has come is given back
+        }
+        end(in);
+        for (Received r : received) {
+            if (r.ackSubject() != null && !r.ackSubject().isEmpty()) {
+                try {
+                    link.nc.publish(r.ackSubject(), SNOOZE);
+                } catch (IllegalStateException e) {
+                    return; // the connection is away: leases end by themselves
+                }
+            }
+        }
     }
 
     /** Returns the options of the protocol for a lease, in a frame so that none is left to nobody. */
     static Map<String, Object> leaseOptions(Duration ackWait, String holder) {
-        return Json.of("ack_wait", Wire.durationText("ackWait", ackWait), "holder", holder, "frames", true);
+        return Json.of("ack_wait", Wire.durationText("ackWait", ackWait), "holder", holder);
     }
 
     static List<Item> pop(Queue q, PopOptions o, int n) {
-        throw new UnsupportedOperationException();
+        if (!o.ackWait.isZero() || o.holder != null) {
+            throw new BadArgumentException("ackWait and holder of a pop: want them for leases only");
+        }
+        List<Item> items = new ArrayList<>();
+        fetch(q, o, n, Json.of()).forEach(r -> items.add(new Item(r.value(), r.headers())));
+        return items;
     }
 
     static List<Lease> lease(Queue q, PopOptions o, int n) {
-        throw new UnsupportedOperationException();
+        Map<String, Object> options = leaseOptions(o.ackWait, o.holder == null ? q.client.holder : o.holder);
+        return fetch(q, o, n, options).stream().map(r -> new Lease(q, r, o.ackWait)).toList();
+    }
+
+    private static List<Received> fetch(Queue q, PopOptions o, int n, Map<String, Object> options) {
+        if (n > 1) {
+            options.put("batch", n);
+        }
+        if (o.maxBytes > 0) {
+            options.put("max_bytes", o.maxBytes);
+        }
+        for (long end = System.nanoTime() + o.expires.toNanos(); ; ) {
+            Duration left = Duration.ofNanos(Math.max(0, end - System.nanoTime()));
+            PopRequest request = new PopRequest(q, o.max, left, options, o.ackWait);
+            try {
+                return request.run();
+            } catch (NotFoundException e) {
+                if (!request.interrupted() || end - System.nanoTime() <= 0) { // otherwise the connection is back: ask again
+                    return List.of();
+                }
+            }
+        }
     }
 
     static Optional<Item> peek(Queue q, String verb) {
-        throw new UnsupportedOperationException();
+        try {
+            Received r = Received.in(q.link.read(q.subject(verb), Json.of("frames", true), q.client.timeout));
+            return Optional.of(new Item(r.value(), r.headers()));
+        } catch (NotFoundException e) {
+            return Optional.empty();
+        }
     }
 }

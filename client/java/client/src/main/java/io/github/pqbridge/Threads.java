@@ -24,6 +24,9 @@ final class Threads {
     /** Runs what ends soon, as soon as a thread is free. */
     static final Executor SHORT = shortPool();
 
+    /** Extends leases, whatever else waits. */
+    static final Executor RENEWALS = shortPool();
+
     /** Runs what may wait long, each in a thread of its own. */
     static final ExecutorService LONG = Executors.newCachedThreadPool(FACTORY);
 

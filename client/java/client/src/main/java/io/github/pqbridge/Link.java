@@ -497,6 +497,11 @@ final class Link {
         return run(inTurn(inbox::close).whenComplete((rest, error) -> inboxes.remove(inbox)));
     }
 
+    /** Reports whether no request is under way. */
+    boolean isIdle() {
+        return calls.isEmpty() && inboxes.isEmpty();
+    }
+
     /** Notes what runs in the background. */
     <T> CompletableFuture<T> run(CompletableFuture<T> task) {
         background.add(task);

@@ -147,7 +147,7 @@ final class Wire {
                 sum = sum.plusNanos(Math.round(fraction * unit));
             }
         }
-        if (at != text.length() || at == 0 && !text.equals("0")) {
+        if (!text.equals("0") && (at == 0 || at != text.length())) {
             throw new BadReplyException("not a duration: " + shown(text));
         }
         return sum;

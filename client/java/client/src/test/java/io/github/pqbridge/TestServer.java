@@ -78,7 +78,11 @@ final class TestServer implements AutoCloseable {
     void start() {
         Path log = folder.resolve("log" + ++starts);
         try {
-            ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(log.toFile());
+            List<String> again = new ArrayList<>(command);
+            if (ready == LISTENING && starts > 1) {
+                again.addAll(List.of("-p", port));
+            }
+            ProcessBuilder builder = new ProcessBuilder(again).redirectErrorStream(true).redirectOutput(log.toFile());
             builder.environment().keySet().removeIf(name -> name.startsWith("PQ_")); // of the developer
             builder.environment().putAll(Map.of(
                     "PQ_DEV_NATS_PORT", port, "PQ_HTTP_ADDR", "off", "PQ_DATA_DIR", folder.resolve("data").toString()));

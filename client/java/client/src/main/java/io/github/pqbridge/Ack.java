@@ -16,9 +16,7 @@ public final class Ack {
      *
      * @return one to change
      */
-    public static Ack of() {
-        return new Ack();
-    }
+    public static Ack of() { return new Ack(); }
 
     /**
      * Sets what {@link Queue#result} returns if the job is kept.
@@ -26,9 +24,7 @@ public final class Ack {
      * @param result the bytes; a bridge takes 64 KiB unless it is configured otherwise
      * @return this
      */
-    public Ack result(byte[] result) {
-        return result(result, Codec.BYTES);
-    }
+    public Ack result(byte[] result) { return result(result, Codec.BYTES); }
 
     /**
      * Sets what {@link Queue#result} returns if the job is kept.

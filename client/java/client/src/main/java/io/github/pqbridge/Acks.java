@@ -22,9 +22,7 @@ final class Acks {
 
     /** A lease to acknowledge, with the result of its job or null, and what is pushed. */
     record Done(Lease lease, byte[] result, String contentType, List<Push.Prepared> next) {
-        static Done of(Lease lease) {
-            return new Done(lease, null, "", List.of());
-        }
+        static Done of(Lease lease) { return new Done(lease, null, "", List.of()); }
     }
 
     /** The headers and payload of an acknowledgement. */

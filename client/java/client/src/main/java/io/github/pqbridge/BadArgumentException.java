@@ -7,7 +7,5 @@ public class BadArgumentException extends BadRequestException {
      *
      * @param text what is wrong, and what would be right
      */
-    public BadArgumentException(String text) {
-        super(text, 400, "");
-    }
+    public BadArgumentException(String text) { super(text, 400, ""); }
 }

@@ -2,7 +2,5 @@ package io.github.pqbridge;
 
 /** A chain of jobs branches, runs again or is too long: nobody can say which job is its last. */
 public class ChainException extends PqException {
-    ChainException(String text) {
-        super(text, 0, "", false, false);
-    }
+    ChainException(String text) { super(text, 0, "", false, false); }
 }

@@ -11,27 +11,19 @@ public interface Codec<T> {
     /** Bytes as they are, without a content type. */
     Codec<byte[]> BYTES = new Codec<>() {
         @Override
-        public String contentType() {
-            return "";
-        }
+        public String contentType() { return ""; }
 
         @Override
-        public byte[] encode(byte[] value) {
-            return value;
-        }
+        public byte[] encode(byte[] value) { return value; }
 
         @Override
-        public byte[] decode(byte[] bytes) {
-            return bytes;
-        }
+        public byte[] decode(byte[] bytes) { return bytes; }
     };
 
     /** Text in UTF-8. */
     Codec<String> TEXT = new Codec<>() {
         @Override
-        public String contentType() {
-            return "text/plain";
-        }
+        public String contentType() { return "text/plain"; }
 
         @Override
         public byte[] encode(String value) {
@@ -40,9 +32,7 @@ public interface Codec<T> {
         }
 
         @Override
-        public String decode(byte[] bytes) {
-            return new String(bytes, StandardCharsets.UTF_8);
-        }
+        public String decode(byte[] bytes) { return new String(bytes, StandardCharsets.UTF_8); }
     };
 
     /**

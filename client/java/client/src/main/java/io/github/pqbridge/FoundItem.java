@@ -31,34 +31,26 @@ public class FoundItem extends Item {
      *
      * @return the state
      */
-    public State state() {
-        return State.of(all().get("Pq-State", ""));
-    }
+    public State state() { return State.of(all().get("Pq-State", "")); }
 
     /**
      * Returns the attempts of the job that have ended, as far as the setting trail keeps them.
      *
      * @return the attempts, the oldest first
      */
-    public List<Attempt> attempts() {
-        return attempts;
-    }
+    public List<Attempt> attempts() { return attempts; }
 
     /**
      * Returns the first 64 jobs that one which is done has pushed, if the setting trail was there.
      *
      * @return the jobs
      */
-    public List<JobRef> successors() {
-        return successors;
-    }
+    public List<JobRef> successors() { return successors; }
 
     /**
      * Returns how many more than these the job has pushed.
      *
      * @return the number
      */
-    public int moreSuccessors() {
-        return moreSuccessors;
-    }
+    public int moreSuccessors() { return moreSuccessors; }
 }

@@ -13,7 +13,5 @@ public record Header(String name, String value) {
      *
      * @return the bytes
      */
-    public byte[] bytes() {
-        return Wire.encode(value);
-    }
+    public byte[] bytes() { return Wire.encode(value); }
 }

@@ -21,9 +21,7 @@ public final class Headers implements Iterable<Header> {
     }
 
     /** Reads a block when it is asked for. */
-    Headers(byte[] block) {
-        this.block = block;
-    }
+    Headers(byte[] block) { this.block = block; }
 
     /** Returns the headers of a message that jnats has received. */
     static Headers of(io.nats.client.impl.Headers received) {
@@ -79,22 +77,14 @@ public final class Headers implements Iterable<Header> {
     }
 
     @Override
-    public Iterator<Header> iterator() {
-        return list().iterator();
-    }
+    public Iterator<Header> iterator() { return list().iterator(); }
 
     @Override
-    public boolean equals(Object other) {
-        return other instanceof Headers h && list().equals(h.list());
-    }
+    public boolean equals(Object other) { return other instanceof Headers h && list().equals(h.list()); }
 
     @Override
-    public int hashCode() {
-        return list().hashCode();
-    }
+    public int hashCode() { return list().hashCode(); }
 
     @Override
-    public String toString() {
-        return list().toString();
-    }
+    public String toString() { return list().toString(); }
 }

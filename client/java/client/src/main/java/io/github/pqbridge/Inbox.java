@@ -42,46 +42,28 @@ final class Inbox implements Link.UnderWay {
     }
 
     /** Returns where the reply goes to. */
-    String reply() {
-        return reply;
-    }
+    String reply() { return reply; }
 
     /** Returns what it subscribes to. */
-    String subjects() {
-        return prefix + "*";
-    }
+    String subjects() { return prefix + "*"; }
 
     @Override
-    public String subject() {
-        return subject;
-    }
+    public String subject() { return subject; }
 
     @Override
-    public void fail(PqException error) {
-        failure = error;
-    }
+    public void fail(PqException error) { failure = error; }
 
     /** Notes that the connection was lost. */
-    void lose() {
-        lost = true;
-    }
+    void lose() { lost = true; }
 
-    boolean isLost() {
-        return lost;
-    }
+    boolean isLost() { return lost; }
 
     /** Notes that the request is being sent. */
-    void send() {
-        sent = true;
-    }
+    void send() { sent = true; }
 
-    boolean isSent() {
-        return sent;
-    }
+    boolean isSent() { return sent; }
 
-    boolean isActive() {
-        return subscription.isActive();
-    }
+    boolean isActive() { return subscription.isActive(); }
 
     /**
      * Returns the next message, or null after a slice of time or at a deadline. Throws why the server

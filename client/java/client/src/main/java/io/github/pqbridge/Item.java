@@ -25,18 +25,14 @@ public class Item {
      *
      * @return the value
      */
-    public byte[] value() {
-        return value;
-    }
+    public byte[] value() { return value; }
 
     /**
      * Returns the value as text in UTF-8.
      *
      * @return the text
      */
-    public String text() {
-        return new String(value, StandardCharsets.UTF_8);
-    }
+    public String text() { return new String(value, StandardCharsets.UTF_8); }
 
     /**
      * Returns the value as a codec reads it.
@@ -45,9 +41,7 @@ public class Item {
      * @param codec the codec
      * @return the value
      */
-    public <T> T value(Codec<T> codec) {
-        return codec.decode(value);
-    }
+    public <T> T value(Codec<T> codec) { return codec.decode(value); }
 
     /**
      * Returns the headers that it was pushed with, and the ones that name the schedule, source or
@@ -69,126 +63,98 @@ public class Item {
      *
      * @return the headers
      */
-    public Headers all() {
-        return all;
-    }
+    public Headers all() { return all; }
 
     /**
      * Returns the id of the job, as its push returned it: the same through moves, death and redrives.
      *
      * @return the id
      */
-    public String id() {
-        return all.get("Pq-Id", "");
-    }
+    public String id() { return all.get("Pq-Id", ""); }
 
     /**
      * Returns where the item is now, which names it until it moves.
      *
      * @return the place
      */
-    public String place() {
-        return all.get("Pq-Place", id());
-    }
+    public String place() { return all.get("Pq-Place", id()); }
 
     /**
      * Returns the priority.
      *
      * @return the priority, 0 in a FIFO queue
      */
-    public long priority() {
-        return number("Pq-Priority");
-    }
+    public long priority() { return number("Pq-Priority"); }
 
     /**
      * Returns when the item was pushed, by the bridge's clock.
      *
      * @return the time
      */
-    public Optional<Instant> pushedAt() {
-        return time("Pq-Pushed-At");
-    }
+    public Optional<Instant> pushedAt() { return time("Pq-Pushed-At"); }
 
     /**
      * Returns the group that takes turns with others.
      *
      * @return the group, "" for none
      */
-    public String group() {
-        return all.get("Pq-Group", "");
-    }
+    public String group() { return all.get("Pq-Group", ""); }
 
     /**
      * Returns the kind of job: the header Type.
      *
      * @return the type, "" for none
      */
-    public String type() {
-        return all.get("Type", "");
-    }
+    public String type() { return all.get("Type", ""); }
 
     /**
      * Returns the type of the value: the header Content-Type.
      *
      * @return the type, "" for none
      */
-    public String contentType() {
-        return all.get("Content-Type", "");
-    }
+    public String contentType() { return all.get("Content-Type", ""); }
 
     /**
      * Returns the joiner that the item is a member of.
      *
      * @return the joiner: see {@link Push#joiner(JobRef)}
      */
-    public Optional<JobRef> joiner() {
-        return Optional.ofNullable(JobRef.of(all.get("Pq-Joiner", "")));
-    }
+    public Optional<JobRef> joiner() { return Optional.ofNullable(JobRef.of(all.get("Pq-Joiner", ""))); }
 
     /**
      * Returns the job whose acknowledgement pushed the item, if its queue has the setting trail.
      *
      * @return the job
      */
-    public Optional<JobRef> parent() {
-        return Optional.ofNullable(JobRef.of(all.get("Pq-Parent", "")));
-    }
+    public Optional<JobRef> parent() { return Optional.ofNullable(JobRef.of(all.get("Pq-Parent", ""))); }
 
     /**
      * Returns what has become of the members of a joiner, once it has waited.
      *
      * @return the counts
      */
-    public Optional<Joined> joined() {
-        return Optional.ofNullable(all.get("Pq-Joined")).map(Joined::of);
-    }
+    public Optional<Joined> joined() { return Optional.ofNullable(all.get("Pq-Joined")).map(Joined::of); }
 
     /**
      * Returns how many times the item was leased, a present lease included.
      *
      * @return the number
      */
-    public int deliveries() {
-        return (int) number("Pq-Deliveries");
-    }
+    public int deliveries() { return (int) number("Pq-Deliveries"); }
 
     /**
      * Returns how many deliveries the settings of the queue allow.
      *
      * @return the number, 0 for no limit
      */
-    public int maxDeliver() {
-        return (int) number("Pq-Max-Deliver");
-    }
+    public int maxDeliver() { return (int) number("Pq-Max-Deliver"); }
 
     /**
      * Reports whether the item becomes a dead letter if this delivery fails.
      *
      * @return whether this is the last delivery
      */
-    public boolean lastTry() {
-        return maxDeliver() > 0 && deliveries() >= maxDeliver();
-    }
+    public boolean lastTry() { return maxDeliver() > 0 && deliveries() >= maxDeliver(); }
 
     final long number(String header) {
         String text = all.get(header, "0");
@@ -199,12 +165,8 @@ public class Item {
         }
     }
 
-    final Optional<Instant> time(String header) {
-        return Optional.ofNullable(Json.parseTime(all.get(header, "")));
-    }
+    final Optional<Instant> time(String header) { return Optional.ofNullable(Json.parseTime(all.get(header, ""))); }
 
     @Override
-    public String toString() {
-        return getClass().getSimpleName() + " " + id();
-    }
+    public String toString() { return getClass().getSimpleName() + " " + id(); }
 }

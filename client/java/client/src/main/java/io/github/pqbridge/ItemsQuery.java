@@ -17,9 +17,7 @@ public final class ItemsQuery {
      *
      * @return a query to change
      */
-    public static ItemsQuery of() {
-        return new ItemsQuery();
-    }
+    public static ItemsQuery of() { return new ItemsQuery(); }
 
     /**
      * Asks for items in one state.
@@ -27,18 +25,14 @@ public final class ItemsQuery {
      * @param state ready, delayed, leased or done
      * @return this
      */
-    public ItemsQuery state(State state) {
-        return set("state", Wire.required("state", state).word());
-    }
+    public ItemsQuery state(State state) { return set("state", Wire.required("state", state).word()); }
 
     /**
      * Begins with the largest priority. Not in a FIFO queue.
      *
      * @return this
      */
-    public ItemsQuery max() {
-        return set("end", "max");
-    }
+    public ItemsQuery max() { return set("end", "max"); }
 
     /**
      * Asks for items whose value, header, id or holder contains a text.
@@ -46,9 +40,7 @@ public final class ItemsQuery {
      * @param match the text
      * @return this
      */
-    public ItemsQuery match(String match) {
-        return set("match", Wire.checkText("match", match));
-    }
+    public ItemsQuery match(String match) { return set("match", Wire.checkText("match", match)); }
 
     /**
      * Asks for items that have a header with exactly this value.
@@ -80,9 +72,7 @@ public final class ItemsQuery {
      *
      * @return this
      */
-    public ItemsQuery attempts() {
-        return set("attempts", true);
-    }
+    public ItemsQuery attempts() { return set("attempts", true); }
 
     private ItemsQuery set(String name, Object value) {
         members.put(name, value);

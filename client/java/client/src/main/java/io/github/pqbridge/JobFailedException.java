@@ -19,7 +19,5 @@ public class JobFailedException extends PqException {
      *
      * @return the result; null in an exception that was serialized
      */
-    public JobResult result() {
-        return result;
-    }
+    public JobResult result() { return result; }
 }

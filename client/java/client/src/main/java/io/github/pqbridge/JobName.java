@@ -1,5 +1,7 @@
 package io.github.pqbridge;
 
+import java.util.List;
+
 /**
  * Names a job or an item in a request.
  *
@@ -10,13 +12,12 @@ public record JobName(String kind, String name) {
     /**
      * Checks the parts; use {@link #id}, {@link #msgId} or {@link #place}.
      *
-     * @throws BadArgumentException for an empty name
+     * @throws BadArgumentException for another kind, and an empty name
      */
     public JobName {
-        if (name == null || name.isEmpty()) {
-            throw new BadArgumentException("the " + kind + " of a job is " + (name == null ? "null" : "empty") + ": want one");
+        if (!List.of("id", "msg_id", "place").contains(kind) || Wire.checkText(kind, name).isEmpty()) {
+            throw new BadArgumentException("a job by its " + kind + " " + Wire.shown(name) + ": want an id, msg_id or place");
         }
-        Wire.checkText(kind, name);
     }
 
     /**
@@ -25,9 +26,7 @@ public record JobName(String kind, String name) {
      * @param id the id
      * @return the name
      */
-    public static JobName id(String id) {
-        return new JobName("id", id);
-    }
+    public static JobName id(String id) { return new JobName("id", id); }
 
     /**
      * Names a job by the message id of its push, within the duplicate window.
@@ -35,9 +34,7 @@ public record JobName(String kind, String name) {
      * @param msgId the message id
      * @return the name
      */
-    public static JobName msgId(String msgId) {
-        return new JobName("msg_id", msgId);
-    }
+    public static JobName msgId(String msgId) { return new JobName("msg_id", msgId); }
 
     /**
      * Names an item by its place, until it leaves it: so an edit of unknown outcome can be repeated.
@@ -45,7 +42,5 @@ public record JobName(String kind, String name) {
      * @param place the place
      * @return the name
      */
-    public static JobName place(String place) {
-        return new JobName("place", place);
-    }
+    public static JobName place(String place) { return new JobName("place", place); }
 }

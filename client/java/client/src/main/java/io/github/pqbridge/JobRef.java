@@ -14,7 +14,5 @@ public record JobRef(String queue, String id) {
 
     /** Returns the job as the header Pq-Joiner names it. */
     @Override
-    public String toString() {
-        return queue + " " + id;
-    }
+    public String toString() { return queue + " " + id; }
 }

@@ -2,7 +2,5 @@ package io.github.pqbridge;
 
 /** The joiner of a push does not wait for members, or not any more (409). */
 public class JoinedException extends PqException {
-    JoinedException(String text, int code, String reason) {
-        super(text, code, reason, false, false);
-    }
+    JoinedException(String text, int code, String reason) { super(text, code, reason, false, false); }
 }

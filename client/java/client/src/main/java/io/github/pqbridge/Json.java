@@ -30,9 +30,7 @@ record Json(Map<String, JsonValue> members) {
         return new Json(value.map);
     }
 
-    boolean has(String name) {
-        return members.containsKey(name);
-    }
+    boolean has(String name) { return members.containsKey(name); }
 
     String text(String name) {
         JsonValue value = members.get(name);
@@ -49,13 +47,9 @@ record Json(Map<String, JsonValue> members) {
         return value != null && Boolean.TRUE.equals(value.bool);
     }
 
-    Instant time(String name) {
-        return parseTime(text(name));
-    }
+    Instant time(String name) { return parseTime(text(name)); }
 
-    byte[] bytes(String name) {
-        return decode(text(name));
-    }
+    byte[] bytes(String name) { return decode(text(name)); }
 
     List<Json> objects(String name) {
         return values(name).stream().filter(v -> v.map != null).map(v -> new Json(v.map)).toList();
@@ -68,9 +62,7 @@ record Json(Map<String, JsonValue> members) {
 
     /** Returns the object as collections: numbers are Long where they are integers. */
     @SuppressWarnings("unchecked")
-    Map<String, Object> toMap() {
-        return (Map<String, Object>) plain(new JsonValue(members));
-    }
+    Map<String, Object> toMap() { return (Map<String, Object>) plain(new JsonValue(members)); }
 
     private static Object plain(JsonValue value) {
         if (value.map != null) {
@@ -111,9 +103,7 @@ record Json(Map<String, JsonValue> members) {
         return map;
     }
 
-    static byte[] write(Object value) {
-        return text("", value).getBytes(StandardCharsets.US_ASCII);
-    }
+    static byte[] write(Object value) { return text("", value).getBytes(StandardCharsets.US_ASCII); }
 
     /** Returns JSON in ASCII, which a header can carry, behind a word. */
     static String text(String word, Object value) {

@@ -43,33 +43,23 @@ public final class Lease extends Item {
      *
      * @return the length; 0 if the message left no room for it: {@link #extend()} learns it
      */
-    public Duration ackWait() {
-        return length;
-    }
+    public Duration ackWait() { return length; }
 
     /** Returns when the lease began, or earlier, on System.nanoTime. */
-    long began() {
-        return began;
-    }
+    long began() { return began; }
 
     /** Returns the nanoseconds until the lease may be over, 0 or less after that. */
-    long left() {
-        return began + length.toNanos() - System.nanoTime();
-    }
+    long left() { return began + length.toNanos() - System.nanoTime(); }
 
     /** Removes the item: it is done. */
-    public void ack() {
-        ack(Ack.of());
-    }
+    public void ack() { ack(Ack.of()); }
 
     /**
      * Removes the item, with a result.
      *
      * @param result what {@link Queue#result} returns if the job is kept
      */
-    public void ack(byte[] result) {
-        ack(Ack.of().result(result));
-    }
+    public void ack(byte[] result) { ack(Ack.of().result(result)); }
 
     /**
      * Removes the item, with a result and what follows.
@@ -87,9 +77,7 @@ public final class Lease extends Item {
     }
 
     /** Returns the item to its old place, after the backoff of the queue, or else at once. */
-    public void nak() {
-        nak("");
-    }
+    public void nak() { nak(""); }
 
     /**
      * Returns the item to its old place, after the backoff of the queue, or else at once. After the last
@@ -97,9 +85,7 @@ public final class Lease extends Item {
      *
      * @param reason why, cut at 1,024 bytes
      */
-    public void nak(String reason) {
-        nak(Json.of("reason", cut(reason)));
-    }
+    public void nak(String reason) { nak(Json.of("reason", cut(reason))); }
 
     /**
      * Returns the item to its old place after a time, whatever the backoff.
@@ -127,9 +113,7 @@ public final class Lease extends Item {
      *
      * @param delay the time, up to ten years
      */
-    public void snooze(Duration delay) {
-        nak(Json.of("snooze", true, "delay", Wire.durationText("delay", delay)));
-    }
+    public void snooze(Duration delay) { nak(Json.of("snooze", true, "delay", Wire.durationText("delay", delay))); }
 
     /**
      * Makes the item a dead letter.
@@ -145,9 +129,7 @@ public final class Lease extends Item {
      *
      * @return its new end by the bridge's clock
      */
-    public Optional<Instant> extend() {
-        return extend(null, patience());
-    }
+    public Optional<Instant> extend() { return extend(null, patience()); }
 
     /**
      * Restarts the lease, and says how far the job is: {@link Queue#result} and {@link Queue#items} have it.
@@ -155,9 +137,7 @@ public final class Lease extends Item {
      * @param progress up to 1,024 bytes
      * @return its new end by the bridge's clock
      */
-    public Optional<Instant> extend(byte[] progress) {
-        return extend(Wire.required("progress", progress), patience());
-    }
+    public Optional<Instant> extend(byte[] progress) { return extend(Wire.required("progress", progress), patience()); }
 
     /** Extends the lease, with progress unless that is null. */
     Optional<Instant> extend(byte[] progress, Duration timeout) {

@@ -84,9 +84,7 @@ final class Link {
     }
 
     /** Returns the link of a connection that has one, or null. */
-    static Link known(Connection nc) {
-        return LINKS.get(nc);
-    }
+    static Link known(Connection nc) { return LINKS.get(nc); }
 
     /** A request under way. */
     interface UnderWay {
@@ -110,28 +108,18 @@ final class Link {
         }
 
         @Override
-        public String subject() {
-            return subject;
-        }
+        public String subject() { return subject; }
 
         @Override
-        public void fail(PqException error) {
-            completeExceptionally(error);
-        }
+        public void fail(PqException error) { completeExceptionally(error); }
     }
 
-    boolean isConnected() {
-        return nc.getStatus() == Connection.Status.CONNECTED;
-    }
+    boolean isConnected() { return nc.getStatus() == Connection.Status.CONNECTED; }
 
     /** Reports whether the connection is closed for good. */
-    boolean isClosed() {
-        return nc.getStatus() == Connection.Status.CLOSED;
-    }
+    boolean isClosed() { return nc.getStatus() == Connection.Status.CLOSED; }
 
-    long maxPayload() {
-        return nc.getMaxPayload();
-    }
+    long maxPayload() { return nc.getMaxPayload(); }
 
     // Requests
 
@@ -190,9 +178,7 @@ final class Link {
     }
 
     /** Reports whether NATS has said that there are no responders. */
-    static boolean isNobody(Message reply) {
-        return reply.isStatusMessage() && reply.getStatus().getCode() == 503;
-    }
+    static boolean isNobody(Message reply) { return reply.isStatusMessage() && reply.getStatus().getCode() == 503; }
 
     /** Returns the error that a reply says, or null. */
     static PqException errorOf(Message reply) {
@@ -379,9 +365,7 @@ final class Link {
         }
     }
 
-    private void lose(Call call) {
-        call.fail(noReply(call.subject, call.writes, "the connection was lost"));
-    }
+    private void lose(Call call) { call.fail(noReply(call.subject, call.writes, "the connection was lost")); }
 
     /** Waits for a time, or until the connection has changed. Unknown says that something may have counted. */
     void pause(long nanos, boolean unknown) {
@@ -498,9 +482,7 @@ final class Link {
     }
 
     /** Reports whether no request is under way. */
-    boolean isIdle() {
-        return calls.isEmpty() && inboxes.isEmpty();
-    }
+    boolean isIdle() { return calls.isEmpty() && inboxes.isEmpty(); }
 
     /** Notes what runs in the background. */
     <T> CompletableFuture<T> run(CompletableFuture<T> task) {

@@ -21,11 +21,7 @@ final class Listener implements ErrorListener {
     }
 
     @Override
-    public void exceptionOccurred(Connection nc, Exception e) {
-        log(e.toString());
-    }
+    public void exceptionOccurred(Connection nc, Exception e) { log(e.toString()); }
 
-    private void log(String text) {
-        LOG.log(seldom.level("error", Level.WARNING), "the connection to NATS: " + text);
-    }
+    private void log(String text) { LOG.log(seldom.level("error", Level.WARNING), "the connection to NATS: " + text); }
 }

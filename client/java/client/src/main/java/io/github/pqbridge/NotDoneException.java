@@ -16,16 +16,12 @@ public class NotDoneException extends PqException {
      *
      * @return the id
      */
-    public String id() {
-        return id;
-    }
+    public String id() { return id; }
 
     /**
      * Returns what the bridge said last.
      *
      * @return the state, null if it did not answer; then the cause says why
      */
-    public State state() {
-        return state;
-    }
+    public State state() { return state; }
 }

@@ -20,18 +20,14 @@ public final class OpenJoin implements AutoCloseable {
      *
      * @return the id
      */
-    public String id() {
-        return id;
-    }
+    public String id() { return id; }
 
     /**
      * Returns the joiner as its members name it: see {@link Push#joiner(JobRef)}.
      *
      * @return the queue and the id
      */
-    public JobRef ref() {
-        return new JobRef(queue.name(), id);
-    }
+    public JobRef ref() { return new JobRef(queue.name(), id); }
 
     /** Says that no more members will come. It may be called again, and too late it changes nothing. */
     @Override

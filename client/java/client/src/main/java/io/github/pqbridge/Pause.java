@@ -10,9 +10,7 @@ final class Pause {
     private Duration next = FIRST;
 
     /** Begins again, after a success. */
-    void reset() {
-        next = FIRST;
-    }
+    void reset() { next = FIRST; }
 
     /** Returns the next pause in nanoseconds. */
     long nanos() {

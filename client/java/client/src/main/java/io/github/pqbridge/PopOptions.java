@@ -19,9 +19,7 @@ public final class PopOptions {
      *
      * @return options to change
      */
-    public static PopOptions of() {
-        return new PopOptions();
-    }
+    public static PopOptions of() { return new PopOptions(); }
 
     /**
      * Takes the largest priority first, and the newest among equals. Not in a FIFO queue.

@@ -138,9 +138,7 @@ final class PopRequest {
     }
 
     /** Reports whether it was interrupted, or the connection was lost. */
-    boolean interrupted() {
-        return interrupted;
-    }
+    boolean interrupted() { return interrupted; }
 
     /** Reads the reply. What ended it early is returned, what broke it off is thrown. */
     private PqException read(Inbox in, long deadline) throws InterruptedException {

@@ -47,14 +47,13 @@ public final class PqClient implements AutoCloseable {
     /**
      * Returns options of jnats as queues need them: it reconnects indefinitely, notices within a minute
      * that a server is gone, and sends nothing after an outage that was given up before. Add servers, a
-     * login and more, and connect with them.
+     * login and more, and connect with them. Errors of the connection go to the System.Logger
+     * "pqbridge.connection", a warning once a minute.
      *
      * @return a builder of options
      */
     public static Options.Builder options() {
-        String url = System.getenv("NATS_URL");
         return new Options.Builder()
-                .server(url == null || url.isEmpty() ? Options.DEFAULT_URL : url)
                 .maxReconnects(-1)
                 .reconnectWait(Duration.ofMillis(500))
                 .pingInterval(Duration.ofSeconds(20))
@@ -63,30 +62,35 @@ public final class PqClient implements AutoCloseable {
     }
 
     /**
-     * Connects to the server that the environment variable NATS_URL names, or else to port 4222 here.
+     * Connects to the server that the environment variable NATS_URL names, or else to port 4222 here:
+     * see {@link #connect(Options)}.
      *
      * @return a client that closes its connection
-     * @throws NotSentException if no server is there
      */
     public static PqClient connect() {
-        return connect(options().build());
+        String url = System.getenv("NATS_URL");
+        return connect(options().server(url == null || url.isEmpty() ? Options.DEFAULT_URL : url).build());
     }
 
     /**
-     * Connects with options, best made of {@link #options()}.
+     * Connects with options, best made of {@link #options()}. It tries until a server is there.
      *
      * @param options the options
      * @return a client that closes its connection
-     * @throws NotSentException if no server is there, or it refuses the login
+     * @throws NotSentException if a server refuses the login
      * @throws CallInterruptedException if the thread is interrupted meanwhile
      */
     public static PqClient connect(Options options) {
         try {
-            Builder b = builder(Nats.connect(Wire.required("options", options)));
+            Connection nc = Nats.connectReconnectOnConnect(Wire.required("options", options));
+            if (nc.getStatus() == Connection.Status.CLOSED) {
+                throw new NotSentException("cannot connect to NATS: " + nc.getLastError(), false);
+            }
+            Builder b = builder(nc);
             b.owns = true;
             return b.build();
         } catch (IOException e) {
-            throw new NotSentException("cannot connect to NATS: " + e.getMessage(), true).because(e);
+            throw new NotSentException("cannot connect to NATS: " + e.getMessage(), false).because(e);
         } catch (InterruptedException e) {
             throw new CallInterruptedException("interrupted while connecting to NATS", false);
         }
@@ -98,9 +102,7 @@ public final class PqClient implements AutoCloseable {
      * @param connection the connection, best made with {@link #options()}
      * @return the client
      */
-    public static PqClient of(Connection connection) {
-        return builder(connection).build();
-    }
+    public static PqClient of(Connection connection) { return builder(connection).build(); }
 
     /**
      * Returns a builder of a client of a connection, which the caller closes.
@@ -121,9 +123,7 @@ public final class PqClient implements AutoCloseable {
         private String name;
         private boolean owns;
 
-        private Builder(Connection connection) {
-            this.connection = connection;
-        }
+        private Builder(Connection connection) { this.connection = connection; }
 
         /**
          * Sets the first tokens of the subjects of priority queues, as PQ_SUBJECT_PREFIX of the bridge.
@@ -174,9 +174,7 @@ public final class PqClient implements AutoCloseable {
          *
          * @return the client
          */
-        public PqClient build() {
-            return new PqClient(this);
-        }
+        public PqClient build() { return new PqClient(this); }
     }
 
     private static String checkPrefix(String what, String prefix) {
@@ -192,9 +190,7 @@ public final class PqClient implements AutoCloseable {
      *
      * @return the connection
      */
-    public Connection connection() {
-        return link.nc;
-    }
+    public Connection connection() { return link.nc; }
 
     /**
      * Returns the priority queue with a name. It sends nothing.
@@ -202,9 +198,7 @@ public final class PqClient implements AutoCloseable {
      * @param name 1 to 128 letters, digits, - and _
      * @return the queue
      */
-    public Queue priorityQueue(String name) {
-        return new Queue(this, prefix, name, false);
-    }
+    public Queue priorityQueue(String name) { return new Queue(this, prefix, name, false); }
 
     /**
      * Returns the FIFO queue with a name. It sends nothing.
@@ -212,32 +206,24 @@ public final class PqClient implements AutoCloseable {
      * @param name 1 to 128 letters, digits, - and _
      * @return the queue
      */
-    public Queue fifoQueue(String name) {
-        return new Queue(this, fifoPrefix, name, true);
-    }
+    public Queue fifoQueue(String name) { return new Queue(this, fifoPrefix, name, true); }
 
     /**
      * Lists the names of the priority queues that have items or settings, page by page.
      *
      * @return the names, sorted
      */
-    public Stream<String> priorityQueues() {
-        return names(prefix);
-    }
+    public Stream<String> priorityQueues() { return names(prefix); }
 
     /**
      * Lists the names of the FIFO queues that have items or settings, page by page.
      *
      * @return the names, sorted
      */
-    public Stream<String> fifoQueues() {
-        return names(fifoPrefix);
-    }
+    public Stream<String> fifoQueues() { return names(fifoPrefix); }
 
     /** Returns who says of himself that he changes a queue. */
-    String agent() {
-        return holder.replaceAll("[^\\x20-\\x7e]", "?") + " pqbridge-java";
-    }
+    String agent() { return holder.replaceAll("[^\\x20-\\x7e]", "?") + " pqbridge-java"; }
 
     private Stream<String> names(String prefix) {
         return Pages.of(query -> link.read(prefix + ".list", query, timeout), "queues", Map.of()).map(q -> q.text("queue"));
@@ -251,9 +237,7 @@ public final class PqClient implements AutoCloseable {
      * @return the error of each that failed. Call it again with those whose error is unknown:
      *     {@link LeaseLostException} then most likely means that the first call counted
      */
-    public Map<Lease, PqException> ackAll(Collection<Lease> leases) {
-        return Acks.all(List.copyOf(leases));
-    }
+    public Map<Lease, PqException> ackAll(Collection<Lease> leases) { return Acks.all(List.copyOf(leases)); }
 
     /**
      * Gives back leases that come to pops which were interrupted, for some seconds at most, and closes

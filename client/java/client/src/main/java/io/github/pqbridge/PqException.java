@@ -32,36 +32,28 @@ public class PqException extends RuntimeException {
      *
      * @return the code, 0 if the exception comes from this process
      */
-    public int code() {
-        return code;
-    }
+    public int code() { return code; }
 
     /**
      * Returns which of its meanings the code has, in a word of the protocol.
      *
      * @return the word, "" for none
      */
-    public String reason() {
-        return reason;
-    }
+    public String reason() { return reason; }
 
     /**
      * Reports whether the request may have been carried out.
      *
      * @return false if it certainly was not
      */
-    public boolean unknown() {
-        return unknown;
-    }
+    public boolean unknown() { return unknown; }
 
     /**
      * Reports whether the same request may succeed later.
      *
      * @return false if trying again cannot help
      */
-    public boolean passing() {
-        return passing;
-    }
+    public boolean passing() { return passing; }
 
     /** Adds a cause. */
     PqException because(Throwable cause) {

@@ -33,9 +33,7 @@ public final class Push {
     private int joiner = -1;
     private boolean identified = true;
 
-    private Push(byte[] value) {
-        this.value = Wire.required("a value", value);
-    }
+    private Push(byte[] value) { this.value = Wire.required("a value", value); }
 
     /**
      * Pushes bytes as they are.
@@ -43,9 +41,7 @@ public final class Push {
      * @param value the bytes, which must not change until the push has returned
      * @return the item
      */
-    public static Push of(byte[] value) {
-        return new Push(value);
-    }
+    public static Push of(byte[] value) { return new Push(value); }
 
     /**
      * Pushes text in UTF-8.
@@ -53,9 +49,7 @@ public final class Push {
      * @param value the text
      * @return the item
      */
-    public static Push of(String value) {
-        return of(value, Codec.TEXT);
-    }
+    public static Push of(String value) { return of(value, Codec.TEXT); }
 
     /**
      * Pushes what a codec makes of a value.
@@ -88,9 +82,7 @@ public final class Push {
      * @param type the type
      * @return this
      */
-    public Push type(String type) {
-        return option("Type", type);
-    }
+    public Push type(String type) { return option("Type", type); }
 
     /**
      * Makes a later push with the same id, within the duplicate window of the queue, change nothing.
@@ -99,9 +91,7 @@ public final class Push {
      * @param msgId 1 to 512 bytes
      * @return this
      */
-    public Push msgId(String msgId) {
-        return option("Nats-Msg-Id", checkSize("msgId", msgId, MAX_KEY));
-    }
+    public Push msgId(String msgId) { return option("Nats-Msg-Id", checkSize("msgId", msgId, MAX_KEY)); }
 
     /**
      * Pushes without any message id. Then a push of unknown outcome is not repeated.
@@ -120,9 +110,7 @@ public final class Push {
      * @param unique 1 to 512 bytes
      * @return this
      */
-    public Push unique(String unique) {
-        return option("Pq-Unique", checkSize("unique", unique, MAX_KEY));
-    }
+    public Push unique(String unique) { return option("Pq-Unique", checkSize("unique", unique, MAX_KEY)); }
 
     /**
      * Holds the item back.
@@ -130,9 +118,7 @@ public final class Push {
      * @param delay for how long, up to ten years
      * @return this
      */
-    public Push delay(Duration delay) {
-        return option("Pq-Delay", Wire.durationText("delay", delay));
-    }
+    public Push delay(Duration delay) { return option("Pq-Delay", Wire.durationText("delay", delay)); }
 
     /**
      * Holds the item back until a time.
@@ -140,9 +126,7 @@ public final class Push {
      * @param at the time, at most ten years ahead
      * @return this
      */
-    public Push at(Instant at) {
-        return option("Nats-Schedule", "@at " + Wire.timeText("at", at));
-    }
+    public Push at(Instant at) { return option("Nats-Schedule", "@at " + Wire.timeText("at", at)); }
 
     /**
      * Makes the item expire.
@@ -150,18 +134,14 @@ public final class Push {
      * @param ttl after how long, 1 s to ten years
      * @return this
      */
-    public Push ttl(Duration ttl) {
-        return period("ttl", "Nats-TTL", ttl);
-    }
+    public Push ttl(Duration ttl) { return period("ttl", "Nats-TTL", ttl); }
 
     /**
      * Keeps the item from expiring, whatever the settings of the queue say.
      *
      * @return this
      */
-    public Push neverExpires() {
-        return option("Nats-TTL", "never");
-    }
+    public Push neverExpires() { return option("Nats-TTL", "never"); }
 
     /**
      * Sets the group: among items of one priority, groups take turns.
@@ -169,9 +149,7 @@ public final class Push {
      * @param group 1 to 128 bytes
      * @return this
      */
-    public Push group(String group) {
-        return option("Pq-Group", checkSize("group", group, MAX_GROUP));
-    }
+    public Push group(String group) { return option("Pq-Group", checkSize("group", group, MAX_GROUP)); }
 
     /**
      * Sets how many items of the group have a turn together.
@@ -192,9 +170,7 @@ public final class Push {
      * @param keep for how long, 1 s to ten years
      * @return this
      */
-    public Push keep(Duration keep) {
-        return period("keep", "Pq-Keep", keep);
-    }
+    public Push keep(Duration keep) { return period("keep", "Pq-Keep", keep); }
 
     /**
      * Makes the item a joiner: it is delayed until all its members have ended, and then has
@@ -203,9 +179,7 @@ public final class Push {
      * @param most for how long it waits at most, 1 s to ten years
      * @return this
      */
-    public Push join(Duration most) {
-        return period("join", "Pq-Join", most);
-    }
+    public Push join(Duration most) { return period("join", "Pq-Join", most); }
 
     /**
      * Makes the item a member of a joiner that waits, in this queue or in one that the setting next of
@@ -278,9 +252,7 @@ public final class Push {
         return text;
     }
 
-    boolean has(String header) {
-        return options.containsKey(header);
-    }
+    boolean has(String header) { return options.containsKey(header); }
 
     /** Returns the same item, to change it. */
     Push copy() {
@@ -294,9 +266,7 @@ public final class Push {
         return copy;
     }
 
-    boolean isMember() {
-        return joiner >= 0 || has("Pq-Joiner");
-    }
+    boolean isMember() { return joiner >= 0 || has("Pq-Joiner"); }
 
     /** Returns the member that keeps this joiner waiting. */
     Push guard(Duration open) {

@@ -15,7 +15,5 @@ public record Pushed(String queue, String id, long priority, boolean duplicate) 
      *
      * @return the queue and the id
      */
-    public JobRef ref() {
-        return new JobRef(queue, id);
-    }
+    public JobRef ref() { return new JobRef(queue, id); }
 }

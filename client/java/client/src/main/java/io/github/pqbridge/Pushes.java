@@ -22,9 +22,7 @@ final class Pushes {
 
     private Pushes() {}
 
-    static Pushed one(Queue q, Push push) {
-        return repeat(q, List.of(prepare(q, push, NUID.nextGlobal(), 0))).get(0);
-    }
+    static Pushed one(Queue q, Push push) { return repeat(q, List.of(prepare(q, push, NUID.nextGlobal(), 0))).get(0); }
 
     static List<Pushed> batch(Queue q, List<Push> items) {
         if (Wire.required("items", items).isEmpty() || items.size() > MAX_ITEMS) {

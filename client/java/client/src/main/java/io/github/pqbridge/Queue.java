@@ -45,42 +45,30 @@ public final class Queue {
      *
      * @return the name
      */
-    public String name() {
-        return name;
-    }
+    public String name() { return name; }
 
     /**
      * Reports whether this is a FIFO queue, which has no priorities and only one end.
      *
      * @return whether it is
      */
-    public boolean isFifo() {
-        return fifo;
-    }
+    public boolean isFifo() { return fifo; }
 
     /**
      * Returns the client of the queue.
      *
      * @return the client
      */
-    public PqClient client() {
-        return client;
-    }
+    public PqClient client() { return client; }
 
     /** Returns the subject of a verb. */
-    String subject(String verb) {
-        return prefix + "." + name + "." + verb;
-    }
+    String subject(String verb) { return prefix + "." + name + "." + verb; }
 
     /** Returns another queue of the same kind. */
-    Queue beside(String other) {
-        return new Queue(client, prefix, other, fifo);
-    }
+    Queue beside(String other) { return new Queue(client, prefix, other, fifo); }
 
     @Override
-    public String toString() {
-        return (fifo ? "FIFO queue " : "priority queue ") + name;
-    }
+    public String toString() { return (fifo ? "FIFO queue " : "priority queue ") + name; }
 
     // Pushing
 
@@ -94,9 +82,7 @@ public final class Queue {
      * @throws OverloadedException if the queue is full
      * @throws UnknownOutcomeException once the outcome of one attempt is unknown and none succeeds
      */
-    public Pushed push(Push push) {
-        return Pushes.one(this, push);
-    }
+    public Pushed push(Push push) { return Pushes.one(this, push); }
 
     /**
      * Adds bytes: see {@link #push(Push)}.
@@ -104,9 +90,7 @@ public final class Queue {
      * @param value the bytes
      * @return what names the item
      */
-    public Pushed push(byte[] value) {
-        return push(Push.of(value));
-    }
+    public Pushed push(byte[] value) { return push(Push.of(value)); }
 
     /**
      * Adds text in UTF-8: see {@link #push(Push)}.
@@ -114,9 +98,7 @@ public final class Queue {
      * @param value the text
      * @return what names the item
      */
-    public Pushed push(String value) {
-        return push(Push.of(value));
-    }
+    public Pushed push(String value) { return push(Push.of(value)); }
 
     /**
      * Adds an item, as {@link #push(Push)} does, without waiting. Up to 64 are under way at a time, and
@@ -138,9 +120,7 @@ public final class Queue {
      * @return what names them, in their order
      * @throws TooLargeException if they do not fit into one request: push two halves
      */
-    public List<Pushed> pushBatch(List<Push> items) {
-        return Pushes.batch(this, items);
-    }
+    public List<Pushed> pushBatch(List<Push> items) { return Pushes.batch(this, items); }
 
     /**
      * Adds items as {@link #pushBatch} does, without waiting.
@@ -162,9 +142,7 @@ public final class Queue {
      * @param items the items
      * @return what became of each, in their order
      */
-    public List<PushOutcome> pushMany(Iterable<Push> items) {
-        return Pushes.many(this, items);
-    }
+    public List<PushOutcome> pushMany(Iterable<Push> items) { return Pushes.many(this, items); }
 
     /**
      * Adds a joiner and its members in one transaction: the joiner is ready once all of them have ended.
@@ -210,9 +188,7 @@ public final class Queue {
      * @throws NotFoundException if it was removed, popped or has expired
      * @throws NotDoneException if nobody can be asked any more, and the job goes on
      */
-    public JobResult call(Push push) {
-        return Results.call(this, push, null);
-    }
+    public JobResult call(Push push) { return Results.call(this, push, null); }
 
     /**
      * Pushes a job and waits as {@link #call(Push)} does, but not longer than a time.
@@ -222,9 +198,7 @@ public final class Queue {
      * @return the result, which is done
      * @throws NotDoneException if the time is over; it has the id of the job, which goes on
      */
-    public JobResult call(Push push, Duration wait) {
-        return Results.call(this, push, Wire.required("wait", wait));
-    }
+    public JobResult call(Push push, Duration wait) { return Results.call(this, push, Wire.required("wait", wait)); }
 
     /**
      * Calls as {@link #call(Push)} does, in another thread.
@@ -256,9 +230,7 @@ public final class Queue {
      * @return its state, and what it returned
      * @throws NotFoundException if there is no such job, or it is over and not kept
      */
-    public JobResult result(String id) {
-        return result(JobName.id(id), Duration.ZERO);
-    }
+    public JobResult result(String id) { return result(JobName.id(id), Duration.ZERO); }
 
     /**
      * Returns what became of a job. It waits until the job is done or dead, but no longer than a time;
@@ -269,9 +241,7 @@ public final class Queue {
      * @return its state, and what it returned
      * @throws NotFoundException if there is no such job, or it is over and not kept
      */
-    public JobResult result(JobName job, Duration wait) {
-        return Results.of(this, job, wait, false);
-    }
+    public JobResult result(JobName job, Duration wait) { return Results.of(this, job, wait, false); }
 
     /**
      * Returns what {@link #result(JobName, Duration)} does, in another thread.
@@ -295,9 +265,7 @@ public final class Queue {
      * @throws ChainException if a job to follow has pushed several, or there are more than 64
      * @throws NotFoundException if a job of the chain is not kept, or gone
      */
-    public JobResult follow(JobName job, Duration wait) {
-        return Results.of(this, job, wait, true);
-    }
+    public JobResult follow(JobName job, Duration wait) { return Results.of(this, job, wait, true); }
 
     // Popping
 
@@ -307,9 +275,7 @@ public final class Queue {
      *
      * @return the item, empty if there is none
      */
-    public Optional<Item> pop() {
-        return pop(PopOptions.of());
-    }
+    public Optional<Item> pop() { return pop(PopOptions.of()); }
 
     /**
      * Removes and returns the first item: see {@link #pop()}.
@@ -317,9 +283,7 @@ public final class Queue {
      * @param options what to take, and how long to wait
      * @return the item, empty if there is none
      */
-    public Optional<Item> pop(PopOptions options) {
-        return PopRequest.pop(this, options, 1).stream().findFirst();
-    }
+    public Optional<Item> pop(PopOptions options) { return PopRequest.pop(this, options, 1).stream().findFirst(); }
 
     /**
      * Removes and returns items in one transaction. With {@link PopOptions#expires} it returns once it
@@ -329,18 +293,14 @@ public final class Queue {
      * @param options what to take, and how long to wait
      * @return the items
      */
-    public List<Item> popBatch(int n, PopOptions options) {
-        return PopRequest.pop(this, options, checkBatch(n));
-    }
+    public List<Item> popBatch(int n, PopOptions options) { return PopRequest.pop(this, options, checkBatch(n)); }
 
     /**
      * Returns the item that {@link #pop()} would remove, and leaves it in the queue.
      *
      * @return the item, empty if there is none
      */
-    public Optional<Item> peek() {
-        return PopRequest.peek(this, fifo ? "peek" : "peek.min");
-    }
+    public Optional<Item> peek() { return PopRequest.peek(this, fifo ? "peek" : "peek.min"); }
 
     /**
      * Returns the item that a pop of the largest priority would remove. Not in a FIFO queue.
@@ -358,9 +318,7 @@ public final class Queue {
      *
      * @return the lease, empty if there is no item
      */
-    public Optional<Lease> lease() {
-        return lease(PopOptions.of());
-    }
+    public Optional<Lease> lease() { return lease(PopOptions.of()); }
 
     /**
      * Leases an item: see {@link #lease()}.
@@ -368,9 +326,7 @@ public final class Queue {
      * @param options what to take, for how long, and how long to wait
      * @return the lease, empty if there is no item
      */
-    public Optional<Lease> lease(PopOptions options) {
-        return PopRequest.lease(this, options, 1).stream().findFirst();
-    }
+    public Optional<Lease> lease(PopOptions options) { return PopRequest.lease(this, options, 1).stream().findFirst(); }
 
     /**
      * Leases items in one transaction. With {@link PopOptions#expires} it returns once it has as many,
@@ -380,9 +336,7 @@ public final class Queue {
      * @param options what to take, for how long, and how long to wait
      * @return the leases
      */
-    public List<Lease> leaseBatch(int n, PopOptions options) {
-        return PopRequest.lease(this, options, checkBatch(n));
-    }
+    public List<Lease> leaseBatch(int n, PopOptions options) { return PopRequest.lease(this, options, checkBatch(n)); }
 
     private static int checkBatch(int n) {
         if (n < 1 || n > MAX_BATCH) {
@@ -404,27 +358,21 @@ public final class Queue {
      *
      * @return the number
      */
-    public long len() {
-        return read("len", null, "len").number("len");
-    }
+    public long len() { return read("len", null, "len").number("len"); }
 
     /**
      * Returns the counts, settings and more of the queue.
      *
      * @return the members of the protocol; integers are Long
      */
-    public Map<String, Object> info() {
-        return read("info", null, "queue").toMap();
-    }
+    public Map<String, Object> info() { return read("info", null, "queue").toMap(); }
 
     /**
      * Returns all settings that are set.
      *
      * @return the names and values of the protocol; integers are Long
      */
-    public Map<String, Object> settings() {
-        return read("config", null, "").toMap();
-    }
+    public Map<String, Object> settings() { return read("config", null, "").toMap(); }
 
     /**
      * Lists items, in the order in which they would be served if all were ready, page by page. They stay
@@ -456,9 +404,7 @@ public final class Queue {
      * @param id the id of the job
      * @return the item, with its attempts and successors
      */
-    public FoundItem get(String id) {
-        return get(JobName.id(id));
-    }
+    public FoundItem get(String id) { return get(JobName.id(id)); }
 
     /**
      * Returns how many items {@link #pop()} would return before this one. A leased or delayed item counts
@@ -468,9 +414,7 @@ public final class Queue {
      * @return the number, which is exact up to 10,000 items of the same priority
      * @throws NotFoundException if there is no such item
      */
-    public Rank rank(String id) {
-        return rank(Json.of("id", JobName.id(id).name()));
-    }
+    public Rank rank(String id) { return rank(Json.of("id", JobName.id(id).name())); }
 
     /**
      * Returns how many items a pop of the largest priority would return before this one. Not in a FIFO
@@ -497,9 +441,7 @@ public final class Queue {
      * @param id the id of the job
      * @throws NotFoundException if there is no such item
      */
-    public void remove(String id) {
-        manage("remove", Json.of("id", JobName.id(id).name()), "id");
-    }
+    public void remove(String id) { manage("remove", Json.of("id", JobName.id(id).name()), "id"); }
 
     /**
      * Moves an item to the end of a priority. After {@link UnknownOutcomeException}, repeat it with the
@@ -524,9 +466,7 @@ public final class Queue {
      * @throws LeaseLostException if it is not leased
      * @throws NotFoundException if there is no such item
      */
-    public void release(String id) {
-        manage("release", Json.of("id", JobName.id(id).name()), "id");
-    }
+    public void release(String id) { manage("release", Json.of("id", JobName.id(id).name()), "id"); }
 
     /**
      * Removes all items but jobs that are done and kept.
@@ -534,9 +474,7 @@ public final class Queue {
      * @return how many there were
      * @throws JoinsException while too many joins have members here for one transaction
      */
-    public long purge() {
-        return repeatPart("purge", Json.of(), "purged", Long.MAX_VALUE);
-    }
+    public long purge() { return repeatPart("purge", Json.of(), "purged", Long.MAX_VALUE); }
 
     /**
      * Removes all items in one state. One that changes its state meanwhile may stay, and after an exception
@@ -585,9 +523,7 @@ public final class Queue {
      * @param jobs 1 to 1,000, all named by their ids or all by their places
      * @return what became of each, in their order
      */
-    public List<Edited> removeItems(List<JobName> jobs) {
-        return edit("remove", jobs, Json.of());
-    }
+    public List<Edited> removeItems(List<JobName> jobs) { return edit("remove", jobs, Json.of()); }
 
     /**
      * Moves items to the end of a priority, in this order and in one transaction.
@@ -606,9 +542,7 @@ public final class Queue {
      * @param jobs 1 to 1,000, all named by their ids or all by their places
      * @return what became of each
      */
-    public List<Edited> releaseItems(List<JobName> jobs) {
-        return edit("release", jobs, Json.of());
-    }
+    public List<Edited> releaseItems(List<JobName> jobs) { return edit("release", jobs, Json.of()); }
 
     /**
      * Sends dead letters back in one transaction. After {@link UnknownOutcomeException}, repeat it with
@@ -617,9 +551,7 @@ public final class Queue {
      * @param jobs 1 to 1,000, all named by their ids or all by their places
      * @return what became of each
      */
-    public List<Edited> redriveItems(List<JobName> jobs) {
-        return edit("redrive", jobs, Json.of());
-    }
+    public List<Edited> redriveItems(List<JobName> jobs) { return edit("redrive", jobs, Json.of()); }
 
     private List<Edited> edit(String verb, List<JobName> jobs, Map<String, Object> more) {
         List<String> kinds = Wire.required("jobs", jobs).stream().map(JobName::kind).distinct().toList();
@@ -645,19 +577,13 @@ public final class Queue {
      * @param settings the settings
      * @return all settings that are set now: see {@link #settings}
      */
-    public Map<String, Object> configure(Settings settings) {
-        return manage("config", settings.members, "").toMap();
-    }
+    public Map<String, Object> configure(Settings settings) { return manage("config", settings.members, "").toMap(); }
 
     /** Serves no items until {@link #resume()}. */
-    public void pause() {
-        configure(Settings.of().set("pause_until", Instant.parse("9999-12-31T00:00:00Z")));
-    }
+    public void pause() { configure(Settings.of().set("pause_until", Instant.parse("9999-12-31T00:00:00Z"))); }
 
     /** Ends a pause of the queue. */
-    public void resume() {
-        configure(Settings.of().reset("pause_until"));
-    }
+    public void resume() { configure(Settings.of().reset("pause_until")); }
 
     /**
      * Serves no items of a group until {@link #resume(String)}.
@@ -695,9 +621,7 @@ public final class Queue {
      * @param id the id
      * @throws NotFoundException if there is none
      */
-    public void pauseSchedule(String id) {
-        schedule(Schedule.of(id).set("paused", true));
-    }
+    public void pauseSchedule(String id) { schedule(Schedule.of(id).set("paused", true)); }
 
     /**
      * Resumes a schedule, with its next time from now.
@@ -705,9 +629,7 @@ public final class Queue {
      * @param id the id
      * @throws NotFoundException if there is none
      */
-    public void resumeSchedule(String id) {
-        schedule(Schedule.of(id).set("paused", false));
-    }
+    public void resumeSchedule(String id) { schedule(Schedule.of(id).set("paused", false)); }
 
     /**
      * Fires a schedule now, in addition to its times.
@@ -715,9 +637,7 @@ public final class Queue {
      * @param id the id
      * @throws NotFoundException if there is none
      */
-    public void runSchedule(String id) {
-        schedule(Schedule.of(id).set("run", true));
-    }
+    public void runSchedule(String id) { schedule(Schedule.of(id).set("run", true)); }
 
     /**
      * Removes a schedule. What it has pushed stays.
@@ -725,9 +645,7 @@ public final class Queue {
      * @param id the id
      * @throws NotFoundException if there is none
      */
-    public void unschedule(String id) {
-        manage("unschedule", Json.of("id", Wire.checkText("id", id)), "id");
-    }
+    public void unschedule(String id) { manage("unschedule", Json.of("id", Wire.checkText("id", id)), "id"); }
 
     /**
      * Lists the schedules of the queue, page by page.

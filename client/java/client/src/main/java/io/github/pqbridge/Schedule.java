@@ -13,9 +13,7 @@ public final class Schedule {
     final Map<String, Object> members = new LinkedHashMap<>();
     private final Map<String, List<Object>> headers = new LinkedHashMap<>();
 
-    private Schedule(String id) {
-        set("id", id);
-    }
+    private Schedule(String id) { set("id", id); }
 
     /**
      * Returns a schedule with that id.
@@ -23,9 +21,7 @@ public final class Schedule {
      * @param id the id
      * @return a schedule to set
      */
-    public static Schedule of(String id) {
-        return new Schedule(id);
-    }
+    public static Schedule of(String id) { return new Schedule(id); }
 
     /**
      * Fires at the times of an expression.
@@ -33,9 +29,7 @@ public final class Schedule {
      * @param cron such as "0 3 * * *"
      * @return this
      */
-    public Schedule cron(String cron) {
-        return set("cron", cron);
-    }
+    public Schedule cron(String cron) { return set("cron", cron); }
 
     /**
      * Sets the time zone of the expression.
@@ -43,9 +37,7 @@ public final class Schedule {
      * @param zone such as "Europe/Berlin"
      * @return this
      */
-    public Schedule zone(String zone) {
-        return set("zone", zone);
-    }
+    public Schedule zone(String zone) { return set("zone", zone); }
 
     /**
      * Fires again and again.
@@ -53,9 +45,7 @@ public final class Schedule {
      * @param every the time between
      * @return this
      */
-    public Schedule every(Duration every) {
-        return set("every", every);
-    }
+    public Schedule every(Duration every) { return set("every", every); }
 
     /**
      * Sets the priority of the items.
@@ -63,9 +53,7 @@ public final class Schedule {
      * @param priority the priority
      * @return this
      */
-    public Schedule priority(long priority) {
-        return set("priority", priority);
-    }
+    public Schedule priority(long priority) { return set("priority", priority); }
 
     /**
      * Sets the value of the items.
@@ -96,9 +84,7 @@ public final class Schedule {
      * @param jitter the time
      * @return this
      */
-    public Schedule jitter(Duration jitter) {
-        return set("jitter", jitter);
-    }
+    public Schedule jitter(Duration jitter) { return set("jitter", jitter); }
 
     /**
      * Ends the schedule.
@@ -106,9 +92,7 @@ public final class Schedule {
      * @param until when
      * @return this
      */
-    public Schedule until(Instant until) {
-        return set("until", until);
-    }
+    public Schedule until(Instant until) { return set("until", until); }
 
     /**
      * Sets any member of the protocol.

@@ -21,9 +21,7 @@ public final class Settings {
      *
      * @return settings to set
      */
-    public static Settings of() {
-        return new Settings();
-    }
+    public static Settings of() { return new Settings(); }
 
     /**
      * Sets the length of leases that do not say one.
@@ -31,9 +29,7 @@ public final class Settings {
      * @param ackWait 100 ms to 12 h
      * @return this
      */
-    public Settings ackWait(Duration ackWait) {
-        return set("ack_wait", PopOptions.checkAckWait(ackWait));
-    }
+    public Settings ackWait(Duration ackWait) { return set("ack_wait", PopOptions.checkAckWait(ackWait)); }
 
     /**
      * Sets how long an item stays back after each delivery that failed.
@@ -41,9 +37,7 @@ public final class Settings {
      * @param pauses the pauses; the last counts for all later deliveries
      * @return this
      */
-    public Settings backoff(Duration... pauses) {
-        return set("backoff", Arrays.asList(pauses));
-    }
+    public Settings backoff(Duration... pauses) { return set("backoff", Arrays.asList(pauses)); }
 
     /**
      * Sets after how many deliveries an item becomes a dead letter.
@@ -51,9 +45,7 @@ public final class Settings {
      * @param maxDeliver the number; 0 means never
      * @return this
      */
-    public Settings maxDeliver(int maxDeliver) {
-        return set("max_deliver", maxDeliver);
-    }
+    public Settings maxDeliver(int maxDeliver) { return set("max_deliver", maxDeliver); }
 
     /**
      * Sets the queue for dead letters.
@@ -61,9 +53,7 @@ public final class Settings {
      * @param queue its name
      * @return this
      */
-    public Settings deadLetter(String queue) {
-        return set("dead_letter", Wire.checkQueue(queue));
-    }
+    public Settings deadLetter(String queue) { return set("dead_letter", Wire.checkQueue(queue)); }
 
     /**
      * Sets after how long items expire that are pushed without a ttl.
@@ -71,9 +61,7 @@ public final class Settings {
      * @param ttl the time
      * @return this
      */
-    public Settings ttl(Duration ttl) {
-        return set("ttl", ttl);
-    }
+    public Settings ttl(Duration ttl) { return set("ttl", ttl); }
 
     /**
      * Sets for how long jobs are kept that are done.
@@ -81,9 +69,7 @@ public final class Settings {
      * @param keep the time
      * @return this
      */
-    public Settings keep(Duration keep) {
-        return set("keep", keep);
-    }
+    public Settings keep(Duration keep) { return set("keep", keep); }
 
     /**
      * Sets the queues that acknowledgements may push to.
@@ -91,9 +77,7 @@ public final class Settings {
      * @param queues their names
      * @return this
      */
-    public Settings next(String... queues) {
-        return set("next", Arrays.stream(queues).map(Wire::checkQueue).toList());
-    }
+    public Settings next(String... queues) { return set("next", Arrays.stream(queues).map(Wire::checkQueue).toList()); }
 
     /**
      * Sets how many attempts are kept of each job.
@@ -101,9 +85,7 @@ public final class Settings {
      * @param trail up to 16
      * @return this
      */
-    public Settings trail(int trail) {
-        return set("trail", trail);
-    }
+    public Settings trail(int trail) { return set("trail", trail); }
 
     /**
      * Sets how many items may be leased at a time.
@@ -111,9 +93,7 @@ public final class Settings {
      * @param maxLeased the number; 0 means any
      * @return this
      */
-    public Settings maxLeased(int maxLeased) {
-        return set("max_leased", maxLeased);
-    }
+    public Settings maxLeased(int maxLeased) { return set("max_leased", maxLeased); }
 
     /**
      * Sets how many items of each group may be leased at a time.
@@ -121,9 +101,7 @@ public final class Settings {
      * @param maxLeased the number; 0 means any
      * @return this
      */
-    public Settings maxLeasedPerGroup(int maxLeased) {
-        return set("max_leased_per_group", maxLeased);
-    }
+    public Settings maxLeasedPerGroup(int maxLeased) { return set("max_leased_per_group", maxLeased); }
 
     /**
      * Sets how many items the queue delivers in a time.
@@ -131,9 +109,7 @@ public final class Settings {
      * @param rate such as "10/1s"
      * @return this
      */
-    public Settings rate(String rate) {
-        return set("rate", rate);
-    }
+    public Settings rate(String rate) { return set("rate", rate); }
 
     /**
      * Sets how many items of each group the queue delivers in a time.
@@ -141,9 +117,7 @@ public final class Settings {
      * @param rate such as "10/1s"
      * @return this
      */
-    public Settings ratePerGroup(String rate) {
-        return set("rate_per_group", rate);
-    }
+    public Settings ratePerGroup(String rate) { return set("rate_per_group", rate); }
 
     /**
      * Sets how many items a push may leave in the queue.
@@ -151,9 +125,7 @@ public final class Settings {
      * @param maxItems the number; 0 means any
      * @return this
      */
-    public Settings maxItems(long maxItems) {
-        return set("max_items", maxItems);
-    }
+    public Settings maxItems(long maxItems) { return set("max_items", maxItems); }
 
     /**
      * Sets for how long a push with the same message id is a duplicate.
@@ -161,9 +133,7 @@ public final class Settings {
      * @param window the time
      * @return this
      */
-    public Settings duplicateWindow(Duration window) {
-        return set("duplicate_window", window);
-    }
+    public Settings duplicateWindow(Duration window) { return set("duplicate_window", window); }
 
     /**
      * Resets a setting to its default.

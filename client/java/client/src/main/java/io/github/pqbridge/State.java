@@ -18,9 +18,7 @@ public enum State {
     OTHER;
 
     /** Returns the word of the protocol. */
-    String word() {
-        return name().toLowerCase(Locale.ROOT);
-    }
+    String word() { return name().toLowerCase(Locale.ROOT); }
 
     static State of(String word) {
         for (State state : values()) {
@@ -32,7 +30,5 @@ public enum State {
     }
 
     @Override
-    public String toString() {
-        return word();
-    }
+    public String toString() { return word(); }
 }

@@ -43,18 +43,14 @@ public final class StoredItem extends FoundItem {
      *
      * @return the members
      */
-    public Map<String, Object> raw() {
-        return json.toMap();
-    }
+    public Map<String, Object> raw() { return json.toMap(); }
 
     /**
      * Reports whether there is more of the value than was asked for.
      *
      * @return whether the value is cut
      */
-    public boolean valueCut() {
-        return json.flag("value_cut");
-    }
+    public boolean valueCut() { return json.flag("value_cut"); }
 
     /**
      * Returns the beginning of what a finished job returned.
@@ -70,7 +66,5 @@ public final class StoredItem extends FoundItem {
      *
      * @return the reason, "" for none
      */
-    public String reason() {
-        return json.text("reason");
-    }
+    public String reason() { return json.text("reason"); }
 }

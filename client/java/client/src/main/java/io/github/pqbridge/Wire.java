@@ -90,18 +90,14 @@ final class Wire {
         return value.substring(from, to);
     }
 
-    private static boolean isBlank(char c) {
-        return c == ' ' || c == '\t';
-    }
+    private static boolean isBlank(char c) { return c == ' ' || c == '\t'; }
 
     private static boolean isPair(String text, int i) {
         return i + 1 < text.length() && Character.isSurrogatePair(text.charAt(i), text.charAt(i + 1));
     }
 
     /** Reports whether a character stands for a byte that is not UTF-8. */
-    private static boolean isByte(char c) {
-        return c >= '\uDC80' && c <= '\uDCFF';
-    }
+    private static boolean isByte(char c) { return c >= '\uDC80' && c <= '\uDCFF'; }
 
     /** Returns a text for a message of an exception. */
     static String shown(String text) {
@@ -109,9 +105,7 @@ final class Wire {
     }
 
     /** Returns a subject without the token of a lease, which would let its reader acknowledge. */
-    static String hideTokens(String subject) {
-        return TOKEN.matcher(subject).replaceAll("$1...");
-    }
+    static String hideTokens(String subject) { return TOKEN.matcher(subject).replaceAll("$1..."); }
 
     // Durations and times
 
@@ -207,9 +201,7 @@ final class Wire {
     }
 
     /** Reports whether jnats sends these headers. */
-    static boolean arePlain(List<Header> headers) {
-        return headers.stream().allMatch(h -> isAscii(h.value()));
-    }
+    static boolean arePlain(List<Header> headers) { return headers.stream().allMatch(h -> isAscii(h.value())); }
 
     /** Returns the bytes that headers need in a frame, and at most in a message. */
     static int blockSize(List<Header> headers) {

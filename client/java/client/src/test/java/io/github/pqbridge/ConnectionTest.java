@@ -248,13 +248,23 @@ class ConnectionTest {
 
     /** Connections of this client notice within a minute that a server is gone, and never give up. */
     @Test
-    void optionsSuitOutages() {
-        server = TestServer.nats("");
+    void optionsSuitOutages() throws Exception {
+        server = TestServer.nats(USERS);
         Options options = PqClient.options().build();
         assertEquals(Duration.ofSeconds(20), options.getPingInterval());
         assertEquals(-1, options.getMaxReconnect());
         assertEquals(Duration.ofMinutes(2), new Options.Builder().build().getPingInterval()); // of jnats
-        assertThrows(NotSentException.class, () -> PqClient.connect(PqClient.options().server("nats://127.0.0.1:1").build()));
+
+        Options refused = PqClient.options().server(server.url()).userInfo("all", "wrong").build();
+        NotSentException e = assertThrows(NotSentException.class, () -> PqClient.connect(refused));
+        assertTrue(e.getMessage().contains("Authorization Violation"), e.getMessage());
+        Options allowed = PqClient.options().server(server.url()).userInfo("all", "x").build();
+        server.kill();
+        CompletableFuture<PqClient> waiting = CompletableFuture.supplyAsync(() -> PqClient.connect(allowed));
+        server.start();
+        PqClient client = waiting.get(1, TimeUnit.MINUTES);
+        client.close();
+        assertEquals(Connection.Status.CLOSED, client.connection().getStatus());
     }
 
     /** What is not sent by an outage is not sent after it, and a closed connection ends all calls. */

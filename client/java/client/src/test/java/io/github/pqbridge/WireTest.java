@@ -94,7 +94,7 @@ class WireTest {
         refuses("want text, a number", () -> Settings.of().set("x", new Object()));
         refuses("queue name", () -> Settings.of().next("a b"));
         refuses("want one", () -> JobName.id(null));
-        refuses("empty", () -> JobName.msgId(""));
+        refuses("want an id", () -> JobName.msgId(""));
         refuses("want one", () -> Ack.of().result((byte[]) null));
         Ack ack = Ack.of();
         for (int i = 0; i < Acks.MAX_SUCCESSORS; i++) {

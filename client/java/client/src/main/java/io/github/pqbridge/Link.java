@@ -296,8 +296,13 @@ final class Link {
                 dispatcher.unsubscribe(replies + "*");
             }
             deaf = null;
-            replies = base + "0" + requests.incrementAndGet() + ".";
-            dispatcher.subscribe(replies + "*");
+            String next = base + "0" + requests.incrementAndGet() + ".";
+            dispatcher.subscribe(next + "*");
+            if (Thread.currentThread().isInterrupted()) { // jnats may have sent nothing
+                dispatcher.unsubscribe(next + "*");
+                throw new InterruptedException();
+            }
+            replies = next;
         }
         int asked = number;
         boolean answered = ping(Math.min(LATE_REPLY.toNanos(), deadline - System.nanoTime()));

@@ -16,6 +16,9 @@ final class Results {
     /** Wait is null for as long as it takes. */
     static JobResult call(Queue q, Push push, Duration wait) {
         Wire.required("push", push);
+        if (wait != null) {
+            Wire.checkDuration("wait", wait, Duration.ZERO, Wire.TEN_YEARS);
+        }
         Pushed pushed = q.push(push.has("Pq-Keep") ? push : push.copy().keep(HOUR));
         JobResult result;
         try {

@@ -12,6 +12,8 @@ public record JobName(String kind, String name) {
     /**
      * Checks the parts; use {@link #id}, {@link #msgId} or {@link #place}.
      *
+     * @param kind the member
+     * @param name the name
      * @throws BadArgumentException for another kind, and an empty name
      */
     public JobName {

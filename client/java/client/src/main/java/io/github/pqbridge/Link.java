@@ -344,7 +344,7 @@ final class Link {
     <T> CompletableFuture<T> inTurn(java.util.function.Supplier<T> task) {
         lock.lock();
         try {
-            CompletableFuture<T> next = pings.handleAsync((value, error) -> task.get(), Threads.LONG);
+            CompletableFuture<T> next = pings.handleAsync((value, error) -> task.get(), Threads.BACKGROUND);
             pings = next;
             return next;
         } finally {

@@ -2,7 +2,9 @@ package io.github.pqbridge;
 
 /** A call waits no longer for its job, which is pushed and goes on: see {@link Queue#result}. */
 public class NotDoneException extends PqException {
+    /** The id of the job. */
     private final String id;
+    /** What the bridge said last. */
     private final State state;
 
     NotDoneException(String text, String id, State state) {

@@ -104,7 +104,7 @@ final class PopRequest {
             failure = read(opened, System.nanoTime() + patience.toNanos());
             complete = true;
         } catch (InterruptedException e) {
-            link.run(CompletableFuture.runAsync(() -> abandon(opened), Threads.LONG));
+            link.run(CompletableFuture.runAsync(() -> abandon(opened), Threads.BACKGROUND));
             inbox = null;
             throw new CallInterruptedException("interrupted while waiting for items", true);
         } catch (NoBridgeException | NotFoundException | TooLargeException e) {

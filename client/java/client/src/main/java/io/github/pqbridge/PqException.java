@@ -5,9 +5,13 @@ package io.github.pqbridge;
  * what fails in this process. {@link BadArgumentException} says that nothing was sent.
  */
 public class PqException extends RuntimeException {
+    /** The code of the protocol. */
     private final int code;
+    /** The word of the protocol. */
     private final String reason;
+    /** Whether it may have been carried out. */
     private final boolean unknown;
+    /** Whether it may succeed later. */
     private final boolean passing;
 
     /**

@@ -224,6 +224,25 @@ public final class Push {
     }
 
     /**
+     * Sets a header in place of all that it has with this name: see {@link #header}.
+     *
+     * @param name the name
+     * @param text the value
+     * @return this
+     */
+    public Push setHeader(String name, String text) {
+        own.removeIf(h -> h.name().equals(name));
+        return header(name, text);
+    }
+
+    /**
+     * Returns how many bytes the value has.
+     *
+     * @return the number
+     */
+    public int size() { return value.length; }
+
+    /**
      * Adds headers.
      *
      * @param headers the headers, such as those of an item

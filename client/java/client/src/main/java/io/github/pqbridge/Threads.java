@@ -4,7 +4,6 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
-import java.util.concurrent.ExecutorService;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -14,21 +13,26 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
-/** The threads of all clients: virtual ones where the JVM has them. None keeps the process from ending. */
+/** The threads of all clients. None keeps the process from ending. */
 final class Threads {
-    private static final int PUSHES = 64;
+    private static final int AT_ONCE = 64;
 
     /** Makes threads that may wait. */
     static final ThreadFactory FACTORY = factory();
 
+    /** Runs what may wait long, each in a thread of its own. */
+    static final Executor LONG = Executors.newCachedThreadPool(FACTORY);
+
+    // These are no virtual threads, which wait while handlers compute.
+
     /** Runs what ends soon, as soon as a thread is free. */
-    static final Executor SHORT = shortPool();
+    static final Executor SHORT = pool("pqbridge-push");
 
     /** Extends leases, whatever else waits. */
-    static final Executor RENEWALS = shortPool();
+    static final Executor RENEWALS = pool("pqbridge-renewal");
 
-    /** Runs what may wait long, each in a thread of its own. */
-    static final ExecutorService LONG = Executors.newCachedThreadPool(FACTORY);
+    /** Runs what nobody waits for. */
+    static final Executor BACKGROUND = Executors.newCachedThreadPool(daemons("pqbridge"));
 
     /** Runs what never waits, at a time. */
     static final ScheduledExecutorService TIMER = timer();
@@ -57,8 +61,9 @@ final class Threads {
         };
     }
 
-    private static Executor shortPool() {
-        var pool = new ThreadPoolExecutor(PUSHES, PUSHES, 10, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), FACTORY);
+    private static Executor pool(String name) {
+        var waiting = new LinkedBlockingQueue<Runnable>();
+        var pool = new ThreadPoolExecutor(AT_ONCE, AT_ONCE, 10, TimeUnit.SECONDS, waiting, daemons(name));
         pool.allowCoreThreadTimeOut(true);
         return pool;
     }

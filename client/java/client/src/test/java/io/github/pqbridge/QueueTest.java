@@ -306,9 +306,9 @@ class QueueTest {
         assertEquals(place, queue.get(JobName.place(place)).place());
         assertThrows(NotFoundException.class, () -> queue.move(JobName.place(ids.get(3)), 7));
         assertThrows(LeasedException.class, () -> queue.move(JobName.id(lease.id()), 1));
-        List<Edited> edited = queue.moveItems(List.of(JobName.id(ids.get(1)), JobName.id("none")), 9);
+        List<Edited> edited = queue.moveItems(List.of(JobName.id(ids.get(1)), JobName.id(lease.id())), 9);
         assertNull(edited.get(0).error());
-        assertTrue(edited.get(1).error() instanceof PqException);
+        assertTrue(edited.get(1).error() instanceof LeasedException);
 
         queue.release(lease.id());
         assertThrows(LeaseLostException.class, lease::ack);

@@ -3,10 +3,12 @@ package io.github.pqbridge;
 import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Predicate;
+import java.util.stream.Collectors;
 
 /** Acknowledgements of leases, alone or several in one request. */
 final class Acks {
@@ -100,26 +102,21 @@ final class Acks {
      * If the bridge refuses the request, for example because one lease is lost, each goes alone.
      */
     static List<PqException> together(List<Done> all) {
-        List<PqException> errors = new ArrayList<>();
         Lease first = all.get(0).lease;
         PqException failure = null;
         try {
-            String ack = all.size() == 1 ? "+ACK" : Json.text("+ACK ", Json.of("also", others(all)));
+            String ack = all.size() == 1 ? "+ACK" : "+ACK " + Json.text(Json.of("also", others(all)));
             Message message = message(ack, all);
             first.settle(message.headers, message.data, first.patience());
         } catch (LeaseLostException | BadRequestException | InternalException e) {
             if (all.size() > 1) {
-                all.forEach(done -> errors.addAll(together(List.of(done))));
-                return errors;
+                return all.stream().flatMap(done -> together(List.of(done)).stream()).collect(Collectors.toList());
             }
             failure = e.reason().equals("done") ? null : e; // an earlier acknowledgement has counted
         } catch (PqException e) {
             failure = e;
         }
-        for (int i = 0; i < all.size(); i++) {
-            errors.add(failure);
-        }
-        return errors;
+        return Collections.nCopies(all.size(), failure);
     }
 
     /**
@@ -133,7 +130,7 @@ final class Acks {
             options.put("batch", all.size());
             options.put("also", others(all));
         }
-        return new PopRequest(all.get(0).lease, all.size(), message(Json.text("+NXT ", options), all)).run();
+        return new PopRequest(all.get(0).lease, all.size(), message("+NXT " + Json.text(options), all)).run();
     }
 
     /**
@@ -168,11 +165,7 @@ final class Acks {
     /** See PqClient.ackAll. */
     static Map<Lease, PqException> all(List<Lease> leases) {
         Map<String, List<Done>> queues = new LinkedHashMap<>(); // one request can acknowledge leases of one queue
-        for (Lease lease : leases) {
-            String subject = lease.ackSubject;
-            String queue = subject.substring(0, subject.length() - lease.token().length());
-            queues.computeIfAbsent(queue, q -> new ArrayList<>()).add(Done.of(lease));
-        }
+        leases.forEach(lease -> queues.computeIfAbsent(lease.acks(), q -> new ArrayList<>()).add(Done.of(lease)));
         Map<Lease, PqException> failed = new LinkedHashMap<>();
         for (List<Done> queue : queues.values()) {
             for (List<Done> rest = queue; !rest.isEmpty(); ) {

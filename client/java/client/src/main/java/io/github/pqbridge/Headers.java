@@ -52,18 +52,15 @@ public final class Headers implements Iterable<Header> {
      * @param name the name
      * @return the value, null if there is none
      */
-    public String get(String name) {
-        for (Header h : list()) {
+    public String get(String name) { return get(name, null); }
+
+    String get(String name, String absent) {
+        for (Header h : list()) { // the way of each job
             if (h.name().equals(name)) {
                 return h.value();
             }
         }
-        return null;
-    }
-
-    String get(String name, String absent) {
-        String value = get(name);
-        return value == null ? absent : value;
+        return absent;
     }
 
     /**
@@ -78,12 +75,6 @@ public final class Headers implements Iterable<Header> {
 
     @Override
     public Iterator<Header> iterator() { return list().iterator(); }
-
-    @Override
-    public boolean equals(Object other) { return other instanceof Headers h && list().equals(h.list()); }
-
-    @Override
-    public int hashCode() { return list().hashCode(); }
 
     @Override
     public String toString() { return list().toString(); }

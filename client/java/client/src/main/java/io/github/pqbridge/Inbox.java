@@ -23,7 +23,6 @@ final class Inbox implements Link.UnderWay {
     private volatile String subject = "";
     private volatile PqException failure;
     private volatile boolean lost;
-    private volatile boolean sent;
 
     Inbox(Link link, String prefix) {
         this.link = link;
@@ -38,7 +37,6 @@ final class Inbox implements Link.UnderWay {
         reply = prefix + ++count;
         failure = null;
         lost = false;
-        sent = false;
     }
 
     /** Returns where the reply goes to. */
@@ -57,11 +55,6 @@ final class Inbox implements Link.UnderWay {
     void lose() { lost = true; }
 
     boolean isLost() { return lost; }
-
-    /** Notes that the request is being sent. */
-    void send() { sent = true; }
-
-    boolean isSent() { return sent; }
 
     boolean isActive() { return subscription.isActive(); }
 

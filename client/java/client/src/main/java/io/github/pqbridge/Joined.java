@@ -1,5 +1,8 @@
 package io.github.pqbridge;
 
+import java.util.HashMap;
+import java.util.Map;
+
 /**
  * What has become of the members of a joiner.
  *
@@ -10,13 +13,10 @@ package io.github.pqbridge;
  */
 public record Joined(int done, int dead, int gone, int open) {
     static Joined of(String text) {
-        int[] counts = new int[4];
+        Map<String, Integer> counts = new HashMap<>(Map.of("done", 0, "dead", 0, "gone", 0, "open", 0));
         for (String part : text.split(" ")) {
-            int at = java.util.List.of("done", "dead", "gone", "open").indexOf(part.split("=")[0]);
-            if (at >= 0) {
-                counts[at] = Integer.parseInt(part.substring(part.indexOf('=') + 1));
-            }
+            counts.put(part.split("=")[0], Integer.parseInt(part.substring(part.indexOf('=') + 1)));
         }
-        return new Joined(counts[0], counts[1], counts[2], counts[3]);
+        return new Joined(counts.get("done"), counts.get("dead"), counts.get("gone"), counts.get("open"));
     }
 }

@@ -6,11 +6,13 @@ import io.nats.client.support.JsonValue;
 import java.nio.charset.StandardCharsets;
 import java.time.Instant;
 import java.time.format.DateTimeParseException;
-import java.util.ArrayList;
 import java.util.Base64;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
+import java.util.stream.Collectors;
 
 /** An object of a reply, and how requests write theirs. */
 record Json(Map<String, JsonValue> members) {
@@ -66,9 +68,9 @@ record Json(Map<String, JsonValue> members) {
 
     private static Object plain(JsonValue value) {
         if (value.map != null) {
-            Map<String, Object> map = new LinkedHashMap<>();
-            value.map.keySet().stream().sorted().forEach(name -> map.put(name, plain(value.map.get(name))));
-            return java.util.Collections.unmodifiableMap(map);
+            Map<String, Object> map = new TreeMap<>();
+            value.map.forEach((name, member) -> map.put(name, plain(member)));
+            return Collections.unmodifiableMap(map);
         }
         if (value.array != null) {
             return value.array.stream().map(Json::plain).toList();
@@ -103,52 +105,25 @@ record Json(Map<String, JsonValue> members) {
         return map;
     }
 
-    static byte[] write(Object value) { return text("", value).getBytes(StandardCharsets.US_ASCII); }
+    static byte[] write(Object value) { return text(value).getBytes(StandardCharsets.US_ASCII); }
 
-    /** Returns JSON in ASCII, which a header can carry, behind a word. */
-    static String text(String word, Object value) {
-        StringBuilder out = new StringBuilder(word);
-        write(out, value);
-        return out.toString();
-    }
-
-    private static void write(StringBuilder out, Object value) {
+    /** Returns JSON in ASCII, which a header can carry. */
+    static String text(Object value) {
         if (value == null || value instanceof Boolean || value instanceof Number) {
-            out.append(value);
-        } else if (value instanceof Map<?, ?> map) {
-            List<String> parts = new ArrayList<>();
-            map.forEach((name, member) -> {
-                StringBuilder part = new StringBuilder();
-                write(part, name);
-                write(part.append(':'), member);
-                parts.add(part.toString());
-            });
-            out.append('{').append(String.join(",", parts)).append('}');
-        } else if (value instanceof Iterable<?> list) {
-            String separator = "[";
-            for (Object entry : list) {
-                out.append(separator);
-                write(out, entry);
-                separator = ",";
-            }
-            out.append(separator.equals("[") ? "[]" : "]");
-        } else {
-            quote(out, Wire.checkText("a text", String.valueOf(value)));
+            return String.valueOf(value);
         }
-    }
-
-    private static void quote(StringBuilder out, String text) {
-        out.append('"');
-        for (int i = 0; i < text.length(); i++) {
-            char c = text.charAt(i);
-            if (c == '"' || c == '\\') {
-                out.append('\\').append(c);
-            } else if (c < ' ' || c > '~') {
-                out.append(String.format("\\u%04x", (int) c));
-            } else {
-                out.append(c);
-            }
+        if (value instanceof Map<?, ?> map) {
+            return map.entrySet().stream()
+                    .map(e -> text(e.getKey()) + ":" + text(e.getValue()))
+                    .collect(Collectors.joining(",", "{", "}"));
         }
-        out.append('"');
+        if (value instanceof List<?> list) {
+            return list.stream().map(Json::text).collect(Collectors.joining(",", "[", "]"));
+        }
+        StringBuilder out = new StringBuilder("\"");
+        for (char c : Wire.checkText("a text", String.valueOf(value)).toCharArray()) {
+            out.append(c < ' ' || c > '~' || c == '"' || c == '\\' ? String.format("\\u%04x", (int) c) : c);
+        }
+        return out.append('"').toString();
     }
 }

@@ -147,9 +147,9 @@ public final class Lease extends Item {
         long sent = System.nanoTime();
         List<Header> headers = progress == null ? List.of() : List.of(new Header("Pq-Ack", "+WPI"));
         Message reply = settle(headers, progress == null ? WORKING : progress, timeout);
-        Duration told = Wire.parseDuration(Link.header(reply, "Pq-Ack-Wait").isEmpty() ? "0" : Link.header(reply, "Pq-Ack-Wait"));
+        String told = Link.header(reply, "Pq-Ack-Wait");
         began = sent;
-        length = told.isZero() ? length : told;
+        length = told.isEmpty() ? length : Wire.parseDuration(told);
         return Optional.ofNullable(Json.parseTime(Link.header(reply, "Pq-Lease-Until")));
     }
 
@@ -161,7 +161,7 @@ public final class Lease extends Item {
     }
 
     private void nak(Map<String, Object> options) {
-        settle(List.of(), Json.text("-NAK ", options).getBytes(StandardCharsets.US_ASCII), patience());
+        settle(List.of(), ("-NAK " + Json.text(options)).getBytes(StandardCharsets.US_ASCII), patience());
     }
 
     /** Shortens a text to what a message has room for; the bridge keeps less. */
@@ -181,6 +181,9 @@ public final class Lease extends Item {
         Duration most = third.compareTo(Link.LATE_REPLY) < 0 ? Link.LATE_REPLY : third;
         return most.compareTo(queue.client.timeout) < 0 ? most : queue.client.timeout;
     }
+
+    /** Returns the subject of acknowledgements in the queue up to the token. */
+    String acks() { return ackSubject.substring(0, ackSubject.length() - token().length()); }
 
     /** Returns the token of the lease, "" for a client of another account than the bridge. */
     String token() {

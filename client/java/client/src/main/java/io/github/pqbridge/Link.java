@@ -23,6 +23,7 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 
 /**
  * What all clients of a connection share: requests and their replies.
@@ -62,7 +63,7 @@ final class Link {
     private final boolean told; // by the listener of PqClient.options
 
     private Dispatcher dispatcher;
-    private String replies = "";
+    private volatile String replies = "";
     private CompletableFuture<?> pings = CompletableFuture.completedFuture(null);
     private volatile PqException deaf; // why replies do not arrive
     private volatile int number; // of the connection to a server: it grows with each
@@ -296,13 +297,13 @@ final class Link {
                 dispatcher.unsubscribe(replies + "*");
             }
             deaf = null;
-            String next = base + "0" + requests.incrementAndGet() + ".";
-            dispatcher.subscribe(next + "*");
+            replies = base + "0" + requests.incrementAndGet() + ".";
+            dispatcher.subscribe(replies + "*");
             if (Thread.currentThread().isInterrupted()) { // jnats may have sent nothing
-                dispatcher.unsubscribe(next + "*");
+                dispatcher.unsubscribe(replies + "*");
+                replies = "";
                 throw new InterruptedException();
             }
-            replies = next;
         }
         int asked = number;
         boolean answered = ping(Math.min(LATE_REPLY.toNanos(), deadline - System.nanoTime()));
@@ -429,29 +430,23 @@ final class Link {
         } else if (refusal.group(2).equals(replies + "*")) {
             deaf = new DeniedException(text);
             heard = -1;
-            calls.values().forEach(c -> c.fail(new UnknownOutcomeException(text, 0, "", true)));
+            calls.values().forEach(call -> call.fail(unknown(text)));
         } else {
-            inboxes.stream().filter(i -> i.subjects().equals(refusal.group(2)))
-                    .forEach(i -> i.fail(i.isSent() ? new UnknownOutcomeException(text, 0, "", true) : new DeniedException(text)));
+            inboxes.stream().filter(i -> i.subjects().equals(refusal.group(2))).forEach(i -> i.fail(unknown(text)));
         }
     }
 
     /** Ends one of the requests on a subject: there is one refusal for each. */
     private void refuse(String subject, String text) {
-        UnderWay refused = null;
-        int n = 0;
-        for (UnderWay call : calls.values()) {
-            n += call.subject().equals(subject) ? 1 : 0;
-            refused = call.subject().equals(subject) ? call : refused;
-        }
-        for (UnderWay inbox : inboxes) {
-            n += inbox.subject().equals(subject) ? 1 : 0;
-            refused = inbox.subject().equals(subject) ? inbox : refused;
-        }
-        if (refused != null) { // with several on the subject, it may be another one that was carried out
-            refused.fail(n == 1 ? new DeniedException(text) : new UnknownOutcomeException(text, 0, "", true));
+        List<UnderWay> refused = Stream.<UnderWay>concat(calls.values().stream(), inboxes.stream())
+                .filter(request -> request.subject().equals(subject))
+                .toList();
+        if (!refused.isEmpty()) { // with several on the subject, it may be another one that was carried out
+            refused.get(0).fail(refused.size() == 1 ? new DeniedException(text) : unknown(text));
         }
     }
+
+    private static PqException unknown(String text) { return new UnknownOutcomeException(text, 0, "", true); }
 
     // Inboxes
 

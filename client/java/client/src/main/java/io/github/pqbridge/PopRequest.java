@@ -32,11 +32,10 @@ final class PopRequest {
     private final String acks; // the subject of acknowledgements up to the token
     private final Duration timeout;
     private final Duration expires;
-    private final Duration heartbeat;
-    private final List<Header> headers;
-    private final byte[] data;
+    private final Duration heartbeat; // 0 for none
     private final String id; // by which it can be cancelled, "" if it does not wait
     private final int wanted;
+    private final Acks.Message message;
     private final List<Received> received = new ArrayList<>();
     private long began;
     private boolean cancelled;
@@ -47,39 +46,41 @@ final class PopRequest {
     /** A pop with the options of the protocol. Without expires it does not wait. */
     PopRequest(Queue q, boolean max, Duration expires, Map<String, Object> options, Duration ackWait) {
         q.checkEnd(max);
-        boolean waits = expires.toMillis() > 0;
         link = q.link;
         subject = q.subject(q.isFifo() ? "pop" : max ? "pop.max" : "pop.min");
         acks = q.subject("ack.");
         timeout = q.client.timeout;
-        headers = List.of();
-        id = waits ? NUID.nextGlobal() : "";
+        this.expires = expires;
         wanted = (int) options.getOrDefault("batch", 1);
-        this.expires = waits ? expires : Duration.ZERO;
-        // Leases begin up to a heartbeat before their holder can know.
-        Duration part = ackWait.compareTo(SHORT_LEASE) < 0 ? SHORT_HEARTBEAT : ackWait.dividedBy(3);
-        heartbeat = !waits ? Duration.ZERO : ackWait.isZero() || part.compareTo(HEARTBEAT) > 0 ? HEARTBEAT : part;
         Map<String, Object> all = Json.of("frames", true);
         all.putAll(options);
+        boolean waits = expires.toMillis() > 0;
+        id = waits ? NUID.nextGlobal() : "";
+        heartbeat = waits ? heartbeat(ackWait) : Duration.ZERO;
         if (waits) {
             all.putAll(Json.of("id", id, "expires", Wire.durationText("expires", expires),
                     "idle_heartbeat", Wire.durationText("heartbeat", heartbeat)));
         }
-        data = Json.write(all);
+        message = new Acks.Message(List.of(), Json.write(all));
     }
 
     /** An acknowledgement that leases up to as many. */
     PopRequest(Lease lease, int wanted, Acks.Message message) {
         link = lease.queue.link;
         subject = lease.ackSubject;
-        acks = subject.substring(0, subject.length() - lease.token().length());
+        acks = lease.acks();
         timeout = lease.patience();
         expires = Duration.ZERO;
         heartbeat = Duration.ZERO;
-        headers = message.headers();
-        data = message.data();
         id = "";
         this.wanted = wanted;
+        this.message = message;
+    }
+
+    /** Returns how often to hear from the bridge: a lease begins up to that before its holder can know. */
+    private static Duration heartbeat(Duration ackWait) {
+        Duration part = ackWait.compareTo(SHORT_LEASE) < 0 ? SHORT_HEARTBEAT : ackWait.dividedBy(3);
+        return ackWait.isZero() || part.compareTo(HEARTBEAT) > 0 ? HEARTBEAT : part;
     }
 
     /**
@@ -94,12 +95,11 @@ final class PopRequest {
         boolean complete = false;
         try {
             began = System.nanoTime();
-            opened.send();
             inbox = opened;
             if (stopping) {
                 throw new NotFoundException("interrupted before the request was sent", 404, "");
             }
-            link.publish(subject, opened.reply(), headers, data, deadline);
+            link.publish(subject, opened.reply(), message.headers(), message.data(), deadline);
             Duration patience = id.isEmpty() ? timeout : expires.plus(Link.LATE_REPLY);
             failure = read(opened, System.nanoTime() + patience.toNanos());
             complete = true;
@@ -233,19 +233,14 @@ final class PopRequest {
 
     /** Ends a request whose reply is not complete, and takes what came before its end. */
     private void end(Inbox in) {
-        boolean wasInterrupted = false;
         try {
-            CompletableFuture<List<Message>> rest = link.close(in);
-            for (Message message : rest.get(CLOSE_MILLIS, TimeUnit.MILLISECONDS)) {
+            for (Message message : link.close(in).get(CLOSE_MILLIS, TimeUnit.MILLISECONDS)) {
                 take(message);
             }
         } catch (InterruptedException e) {
-            wasInterrupted = true;
+            Thread.currentThread().interrupt();
         } catch (ExecutionException | TimeoutException | PqException e) {
             // the reply is not complete anyway
-        }
-        if (wasInterrupted) {
-            Thread.currentThread().interrupt();
         }
     }
 

@@ -72,32 +72,20 @@ public class PqException extends RuntimeException {
         if (unknown) {
             return new UnknownOutcomeException(text, code, reason, true);
         }
-        switch (reason) {
-            case "leased":
-                return new LeasedException(text, code, reason);
-            case "joined":
-                return new JoinedException(text, code, reason);
-            case "joins":
-                return new JoinsException(text, code, reason);
-            default:
-        }
-        switch (code) {
-            case 400:
-                return new BadRequestException(text, code, reason);
-            case 404:
-                return new NotFoundException(text, code, reason);
-            case 409:
-                return new LeaseLostException(text, code, reason);
-            case 413:
-                return new TooLargeException(text, code, reason);
-            case 429:
-                return new OverloadedException(text, code, reason);
-            case 500:
-                return new InternalException(text, code, reason);
-            case 503:
-                return new UnavailableException(text, code, reason, true);
-            default:
-                return new PqException(text, code, reason, false, false);
-        }
+        return switch (reason) {
+            case "leased" -> new LeasedException(text, code, reason);
+            case "joined" -> new JoinedException(text, code, reason);
+            case "joins" -> new JoinsException(text, code, reason);
+            default -> switch (code) {
+                case 400 -> new BadRequestException(text, code, reason);
+                case 404 -> new NotFoundException(text, code, reason);
+                case 409 -> new LeaseLostException(text, code, reason);
+                case 413 -> new TooLargeException(text, code, reason);
+                case 429 -> new OverloadedException(text, code, reason);
+                case 500 -> new InternalException(text, code, reason);
+                case 503 -> new UnavailableException(text, code, reason, true);
+                default -> new PqException(text, code, reason, false, false);
+            };
+        };
     }
 }

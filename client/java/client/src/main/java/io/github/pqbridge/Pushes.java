@@ -6,6 +6,7 @@ import io.nats.client.NUID;
 import java.io.ByteArrayOutputStream;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -41,53 +42,42 @@ final class Pushes {
         List<Push> all = new ArrayList<>();
         Wire.required("items", items).forEach(all::add);
         List<Prepared> ready = new ArrayList<>();
-        PqException failure = null;
+        PqException wrong = null;
         String own = NUID.nextGlobal(); // begins the message ids of this call
         try {
             for (Push push : all) {
                 ready.add(prepare(q, push, own + "." + ready.size(), 0));
             }
         } catch (BadArgumentException e) {
-            failure = e;
+            wrong = e;
         }
 
         List<PushOutcome> outcomes = new ArrayList<>();
+        PqException failure = null;
         int limit = MAX_FRAMES;
-        boolean wrong = failure != null;
-        while (outcomes.size() < ready.size()) {
+        while (failure == null && outcomes.size() < ready.size()) {
             int n = outcomes.size();
             List<Prepared> batch = fitting(q, ready.subList(n, Math.min(ready.size(), n + limit)));
             try {
                 repeat(q, batch).forEach(pushed -> outcomes.add(new PushOutcome(pushed, null)));
-            } catch (BadRequestException | TooLargeException e) {
-                if (batch.size() > 1) {
-                    limit = batch.size() / 2; // look for the item at fault
-                    continue;
-                }
-                failure = fail(outcomes, 1, e);
-                wrong = false;
-                break;
             } catch (PqException e) {
-                failure = fail(outcomes, batch.size(), e);
-                wrong = false;
-                break;
+                if (batch.size() > 1 && (e instanceof BadRequestException || e instanceof TooLargeException)) {
+                    limit = batch.size() / 2; // look for the item at fault
+                } else {
+                    failure = e;
+                    outcomes.addAll(Collections.nCopies(batch.size(), new PushOutcome(null, e)));
+                }
             }
         }
-        if (wrong) {
-            fail(outcomes, 1, failure);
+        if (failure == null && wrong != null) {
+            failure = wrong;
+            outcomes.add(new PushOutcome(null, wrong));
         }
-        if (outcomes.size() < all.size()) {
-            String text = "not sent because of an earlier item: " + failure.getMessage();
-            fail(outcomes, all.size() - outcomes.size(), new NotSentException(text, true));
+        if (failure != null) {
+            PqException rest = new NotSentException("not sent because of an earlier item: " + failure.getMessage(), true);
+            outcomes.addAll(Collections.nCopies(all.size() - outcomes.size(), new PushOutcome(null, rest)));
         }
         return outcomes;
-    }
-
-    private static PqException fail(List<PushOutcome> outcomes, int n, PqException error) {
-        for (int i = 0; i < n; i++) {
-            outcomes.add(new PushOutcome(null, error));
-        }
-        return error;
     }
 
     /** Returns the first items that fit into one request, and whose ids fit into its reply. */

@@ -1,5 +1,6 @@
 package io.github.pqbridge;
 
+import java.util.Arrays;
 import java.util.Locale;
 
 /** What an item is doing. */
@@ -21,12 +22,7 @@ public enum State {
     String word() { return name().toLowerCase(Locale.ROOT); }
 
     static State of(String word) {
-        for (State state : values()) {
-            if (state.word().equals(word)) {
-                return state;
-            }
-        }
-        return OTHER;
+        return Arrays.stream(values()).filter(state -> state.word().equals(word)).findFirst().orElse(OTHER);
     }
 
     @Override

@@ -1,11 +1,10 @@
 package io.github.pqbridge;
 
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.MethodType;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
-import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Executors;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
@@ -41,14 +40,11 @@ final class Threads {
 
     private static ThreadFactory factory() {
         try { // Thread.ofVirtual().name("pqbridge").factory(), which Java 17 does not have
-            Class<?> builder = Class.forName("java.lang.Thread$Builder");
-            Class<?> virtual = Class.forName("java.lang.Thread$Builder$OfVirtual");
-            MethodHandles.Lookup lookup = MethodHandles.publicLookup();
-            Object made = lookup.findStatic(Thread.class, "ofVirtual", MethodType.methodType(virtual)).invoke();
-            MethodType named = MethodType.methodType(builder, String.class);
-            made = lookup.findVirtual(builder, "name", named).invoke(made, "pqbridge");
-            return (ThreadFactory) lookup.findVirtual(builder, "factory", MethodType.methodType(ThreadFactory.class)).invoke(made);
-        } catch (Throwable e) {
+            Object builder = Thread.class.getMethod("ofVirtual").invoke(null);
+            Class<?> type = Class.forName("java.lang.Thread$Builder");
+            builder = type.getMethod("name", String.class).invoke(builder, "pqbridge");
+            return (ThreadFactory) type.getMethod("factory").invoke(builder);
+        } catch (ReflectiveOperationException e) {
             return daemons("pqbridge");
         }
     }
@@ -80,33 +76,19 @@ final class Threads {
      */
     static <T> CompletableFuture<T> async(Executor executor, Supplier<T> call) {
         CompletableFuture<T> future = new CompletableFuture<>();
-        executor.execute(() -> {
-            Thread thread = Thread.currentThread();
-            boolean[] running = {true};
-            future.whenComplete((value, error) -> {
-                synchronized (running) {
-                    if (running[0] && future.isCancelled()) {
-                        thread.interrupt();
-                    }
-                }
-            });
-            T value = null;
-            Throwable failure = null;
+        FutureTask<Void> task = new FutureTask<>(() -> {
             try {
-                value = future.isDone() ? null : call.get();
+                future.complete(call.get());
             } catch (Throwable e) {
-                failure = e;
+                future.completeExceptionally(e);
             }
-            synchronized (running) {
-                running[0] = false;
-                Thread.interrupted(); // the thread goes on with other calls
-            }
-            if (failure == null) {
-                future.complete(value);
-            } else {
-                future.completeExceptionally(failure);
+        }, null);
+        future.whenComplete((value, error) -> {
+            if (future.isCancelled()) {
+                task.cancel(true);
             }
         });
+        executor.execute(task);
         return future;
     }
 }

@@ -1,6 +1,7 @@
 package io.github.pqbridge;
 
 import java.io.ByteArrayOutputStream;
+import java.math.BigDecimal;
 import java.nio.ByteBuffer;
 import java.nio.CharBuffer;
 import java.nio.charset.CharsetDecoder;
@@ -10,6 +11,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -20,7 +22,13 @@ final class Wire {
 
     private static final Pattern QUEUE = Pattern.compile("[A-Za-z0-9_-]{1,128}");
     private static final Pattern HEADER = Pattern.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]+");
-    private static final Pattern PART = Pattern.compile("([0-9]+)(?:\\.([0-9]{1,9})[0-9]*)?(ns|us|ms|s|m|h)");
+    private static final Pattern VALUE = Pattern.compile("[^\r\n\\x{D800}-\\x{DC7F}\\x{DD00}-\\x{DFFF}]*"); // others are bytes
+    private static final Pattern BLANKS = Pattern.compile("^[ \t]+|[ \t]+$");
+    private static final Pattern HALF = Pattern.compile("\\p{Cs}"); // of a pair
+    private static final Pattern PART = Pattern.compile("([0-9]+(?:\\.[0-9]+)?)(ns|us|ms|s|m|h)");
+    private static final Map<String, Duration> UNITS = Map.of(
+            "ns", Duration.ofNanos(1), "us", Duration.ofNanos(1000), "ms", Duration.ofMillis(1),
+            "s", Duration.ofSeconds(1), "m", Duration.ofMinutes(1), "h", Duration.ofHours(1));
     private static final Pattern TOKEN = Pattern.compile("(\\.ack\\.)[^. ]+");
     private static final Instant LATEST = Instant.parse("9999-12-31T23:59:59Z");
     private static final byte[] START = "NATS/1.0\r\n".getBytes(StandardCharsets.US_ASCII);
@@ -44,60 +52,28 @@ final class Wire {
 
     /** Returns a text that JSON and UTF-8 can carry. */
     static String checkText(String what, String text) {
-        required(what, text);
-        for (int i = 0; i < text.length(); i++) {
-            if (Character.isSurrogate(text.charAt(i))) {
-                if (!isPair(text, i)) {
-                    throw new BadArgumentException(what + " " + shown(text) + ": half of a surrogate pair; want text");
-                }
-                i++;
-            }
+        if (HALF.matcher(required(what, text)).find()) {
+            throw new BadArgumentException(what + " " + shown(text) + ": half of a surrogate pair; want text");
         }
         return text;
     }
 
     static String checkHeaderName(String name) {
         if (name == null || !HEADER.matcher(name).matches()) {
-            throw new BadArgumentException("header " + shown(name) + ": want a name of letters, digits and any of !#$%&'*+-.^_`|~");
+            throw new BadArgumentException(
+                    "header " + shown(name) + ": want a name of letters, digits and any of !#$%&'*+-.^_`|~");
         }
         return name;
     }
 
     /** Returns the value of a header without blanks around it, unless NATS cannot carry it. */
     static String checkHeaderValue(String name, String value) {
-        required("header " + name, value);
-        for (int i = 0; i < value.length(); i++) {
-            char c = value.charAt(i);
-            if (c == '\r' || c == '\n') {
-                throw new BadArgumentException("header " + name + ": " + shown(value) + ": want a value in one line");
-            }
-            if (Character.isSurrogate(c)) {
-                if (isPair(value, i)) {
-                    i++;
-                } else if (!isByte(c)) {
-                    throw new BadArgumentException("header " + name + ": half of a surrogate pair; want text, or bytes");
-                }
-            }
+        if (!VALUE.matcher(required("header " + name, value)).matches()) {
+            throw new BadArgumentException("header " + name + ": " + shown(value)
+                    + ": want a value in one line, without halves of surrogate pairs");
         }
-        int from = 0;
-        int to = value.length();
-        while (from < to && isBlank(value.charAt(from))) {
-            from++;
-        }
-        while (from < to && isBlank(value.charAt(to - 1))) {
-            to--;
-        }
-        return value.substring(from, to);
+        return BLANKS.matcher(value).replaceAll("");
     }
-
-    private static boolean isBlank(char c) { return c == ' ' || c == '\t'; }
-
-    private static boolean isPair(String text, int i) {
-        return i + 1 < text.length() && Character.isSurrogatePair(text.charAt(i), text.charAt(i + 1));
-    }
-
-    /** Reports whether a character stands for a byte that is not UTF-8. */
-    private static boolean isByte(char c) { return c >= '\uDC80' && c <= '\uDCFF'; }
 
     /** Returns a text for a message of an exception. */
     static String shown(String text) {
@@ -123,28 +99,17 @@ final class Wire {
     }
 
     static Duration parseDuration(String text) {
-        Duration sum = Duration.ZERO;
+        BigDecimal nanos = BigDecimal.ZERO;
         Matcher part = PART.matcher(text);
         int at = 0;
         for (; part.find() && part.start() == at; at = part.end()) {
-            long unit = switch (part.group(3)) {
-                case "ns" -> 1;
-                case "us" -> 1_000;
-                case "ms" -> 1_000_000;
-                case "s" -> 1_000_000_000L;
-                case "m" -> 60_000_000_000L;
-                default -> 3_600_000_000_000L;
-            };
-            sum = sum.plus(Duration.ofNanos(unit).multipliedBy(Long.parseLong(part.group(1))));
-            if (part.group(2) != null) {
-                double fraction = Double.parseDouble("0." + part.group(2));
-                sum = sum.plusNanos(Math.round(fraction * unit));
-            }
+            BigDecimal unit = BigDecimal.valueOf(UNITS.get(part.group(2)).toNanos());
+            nanos = nanos.add(new BigDecimal(part.group(1)).multiply(unit));
         }
         if (!text.equals("0") && (at == 0 || at != text.length())) {
             throw new BadReplyException("not a duration: " + shown(text));
         }
-        return sum;
+        return Duration.ofNanos(nanos.longValue());
     }
 
     /** Returns a time in RFC 3339. */
@@ -161,14 +126,9 @@ final class Wire {
     static byte[] encode(String text) {
         ByteArrayOutputStream out = new ByteArrayOutputStream(text.length());
         int from = 0;
-        for (int i = 0; i < text.length(); i++) {
-            if (isPair(text, i)) {
-                i++;
-            } else if (isByte(text.charAt(i))) {
-                out.writeBytes(text.substring(from, i).getBytes(StandardCharsets.UTF_8));
-                out.write(text.charAt(i));
-                from = i + 1;
-            }
+        for (Matcher odd = HALF.matcher(text); odd.find(); from = odd.end()) {
+            out.writeBytes(text.substring(from, odd.start()).getBytes(StandardCharsets.UTF_8));
+            out.write(text.charAt(odd.start()));
         }
         out.writeBytes(text.substring(from).getBytes(StandardCharsets.UTF_8));
         return out.toByteArray();
@@ -191,14 +151,7 @@ final class Wire {
         return out.flip().toString();
     }
 
-    static boolean isAscii(String text) {
-        for (int i = 0; i < text.length(); i++) {
-            if (text.charAt(i) > 127) {
-                return false;
-            }
-        }
-        return true;
-    }
+    static boolean isAscii(String text) { return text.chars().allMatch(c -> c < 128); }
 
     /** Reports whether jnats sends these headers. */
     static boolean arePlain(List<Header> headers) { return headers.stream().allMatch(h -> isAscii(h.value())); }
@@ -258,23 +211,11 @@ final class Wire {
     /** Returns the headers of a block, which may be empty. */
     static List<Header> parseBlock(byte[] block) {
         List<Header> headers = new ArrayList<>();
-        for (int from = START.length; from < block.length; ) {
-            int end = from;
-            while (end < block.length && block[end] != '\r') {
-                end++;
+        for (String line : decode(block, Math.min(START.length, block.length), block.length).split("\r\n")) {
+            int colon = line.indexOf(':');
+            if (colon > 0) {
+                headers.add(new Header(line.substring(0, colon), BLANKS.matcher(line.substring(colon + 1)).replaceAll("")));
             }
-            int colon = from;
-            while (colon < end && block[colon] != ':') {
-                colon++;
-            }
-            if (colon < end) {
-                int value = colon + 1;
-                while (value < end && isBlank((char) block[value])) {
-                    value++;
-                }
-                headers.add(new Header(decode(block, from, colon), decode(block, value, end)));
-            }
-            from = end + 2;
         }
         return headers;
     }

@@ -411,15 +411,18 @@ final class Link {
 
     /** Ends the request that the server has refused, if an error of the connection says so. */
     void notice(String error) {
-        synchronized (noticed) {
-            if (noticed.stream().anyMatch(known -> known == error)) { // another one may have the same text
-                return;
-            }
-            noticed.addLast(error);
-            if (noticed.size() > REMEMBERED) {
-                noticed.removeFirst();
+        synchronized (noticed) { // until all is ended: whoever looks meanwhile relies on it
+            if (noticed.stream().noneMatch(known -> known == error)) { // another one may have the same text
+                noticed.addLast(error);
+                if (noticed.size() > REMEMBERED) {
+                    noticed.removeFirst();
+                }
+                endRefused(error);
             }
         }
+    }
+
+    private void endRefused(String error) {
         Matcher refusal = REFUSAL.matcher(error);
         if (!refusal.find()) {
             return;

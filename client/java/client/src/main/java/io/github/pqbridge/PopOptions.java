@@ -74,7 +74,7 @@ public final class PopOptions {
      * @return this
      */
     public PopOptions holder(String holder) {
-        this.holder = Wire.checkText("holder", holder);
+        this.holder = Wire.checkHolder("holder", holder);
         return this;
     }
 

@@ -39,6 +39,7 @@ final class PopRequest {
     private final List<Received> received = new ArrayList<>();
     private long began;
     private boolean cancelled;
+    private PqException failure;
     private volatile Inbox inbox; // once the request is being sent
     private volatile boolean stopping;
     private volatile boolean interrupted;
@@ -91,35 +92,26 @@ final class PopRequest {
     List<Received> run() {
         long deadline = System.nanoTime() + timeout.toNanos();
         Inbox opened = link.openInbox(subject, deadline);
-        PqException failure = null;
-        boolean complete = false;
         try {
             began = System.nanoTime();
             inbox = opened;
-            if (stopping) {
-                throw new NotFoundException("interrupted before the request was sent", 404, "");
+            if (!stopping) {
+                link.publish(subject, opened.reply(), message.headers(), message.data(), deadline);
+                Duration patience = id.isEmpty() ? timeout : expires.plus(Link.LATE_REPLY);
+                read(opened, System.nanoTime() + patience.toNanos());
             }
-            link.publish(subject, opened.reply(), message.headers(), message.data(), deadline);
-            Duration patience = id.isEmpty() ? timeout : expires.plus(Link.LATE_REPLY);
-            failure = read(opened, System.nanoTime() + patience.toNanos());
-            complete = true;
+            link.release(opened, true);
         } catch (InterruptedException e) {
             link.run(CompletableFuture.runAsync(() -> abandon(opened), Threads.BACKGROUND));
-            inbox = null;
             throw new CallInterruptedException("interrupted while waiting for items", true);
-        } catch (NoBridgeException | NotFoundException | TooLargeException e) {
-            complete = true;
-            failure = e;
         } catch (PqException e) {
-            failure = e;
             end(opened);
+            failure = e;
+        } finally {
+            inbox = null;
         }
-        inbox = null;
-        if (complete) {
-            link.release(opened, true);
-        }
-        if (failure != null && received.isEmpty()) {
-            throw failure;
+        if (received.isEmpty()) {
+            throw failure == null ? new NotFoundException("no item came", 404, "empty") : failure;
         }
         return received;
     }
@@ -140,23 +132,22 @@ final class PopRequest {
     /** Reports whether it was interrupted, or the connection was lost. */
     boolean interrupted() { return interrupted; }
 
-    /** Reads the reply. What ended it early is returned, what broke it off is thrown. */
-    private PqException read(Inbox in, long deadline) throws InterruptedException {
+    /** Reads the reply to its end. Throws what broke it off. */
+    private void read(Inbox in, long deadline) throws InterruptedException {
         // A bridge that is busy may be late with its heartbeats.
         long silence = Math.max(2 * heartbeat.toNanos(), Link.LATE_REPLY.toNanos());
         long last = System.nanoTime();
         long end = deadline;
         while (received.size() < wanted) {
-            boolean waits = !heartbeat.isZero() && !cancelled;
-            long until = waits && last + silence - end < 0 ? last + silence : end;
+            boolean silent = !heartbeat.isZero() && !cancelled && last + silence - end < 0;
+            long until = silent ? last + silence : end;
             Message message = in.next(until);
+            if (message != null && take(message)) {
+                return;
+            }
             if (message != null) {
                 last = System.nanoTime();
-                Optional<PqException> ended = take(message);
-                if (ended == null) {
-                    continue;
-                }
-                return ended.orElse(null);
+                continue;
             }
             if (stopping || in.isLost()) {
                 interrupted = true;
@@ -164,55 +155,48 @@ final class PopRequest {
                     throw link.noReply(subject, true, "the connection was lost");
                 }
                 if (!cancelled && link.isConnected()) {
-                    if (in.isLost() || !stopping) {
-                        cancel();
-                    }
+                    cancel();
                     cancelled = true;
                     end = System.nanoTime() + CANCEL_TIME.toNanos();
+                    continue;
                 }
             }
             if (System.nanoTime() - until >= 0) {
-                if (until != end) {
-                    throw new NoHeartbeatException("no heartbeat for " + Duration.ofNanos(silence));
-                }
-                throw link.noReply(subject, true, "waited too long");
+                throw silent
+                        ? new NoHeartbeatException("no heartbeat for " + Duration.ofNanos(silence))
+                        : link.noReply(subject, true, "waited too long");
             }
         }
-        return null;
     }
 
-    /** Takes what a message has. Returns null unless it ends the reply, and otherwise with which error. */
-    private Optional<PqException> take(Message message) {
+    /** Takes what a message has, notes its error, and reports whether it ends the reply. */
+    private boolean take(Message message) {
         if (Link.isNobody(message)) {
-            throw new NoBridgeException("no bridge is listening on " + Wire.hideTokens(subject));
+            failure = new NoBridgeException("no bridge is listening on " + Wire.hideTokens(subject));
+            return true;
         }
         if (!Link.header(message, "Pq-Heartbeat").isEmpty()) {
             // The bridge sent it at least an interval after the one before. When this process reads it
             // says little: it may have stood still.
             began += heartbeat.toNanos();
-            return null;
+            return false;
         }
         int frames = count(message, "Pq-Frames");
-        if (frames > 0) {
-            for (Wire.Frame frame : Wire.parseFrames(message.getData(), frames)) {
-                received.add(new Received(frame.value(), frame.headers(), ackSubject(message, frame.headers()), began));
-            }
+        for (Wire.Frame frame : frames == 0 ? List.<Wire.Frame>of() : Wire.parseFrames(message.getData(), frames)) {
+            received.add(new Received(frame.value(), frame.headers(), ackSubject(message, frame.headers()), began));
         }
-        PqException error = Link.errorOf(message);
+        failure = Link.errorOf(message);
         if (!Link.header(message, "Pq-Batch-Count").isEmpty()) {
             int sent = count(message, "Pq-Batch-Count");
             if (sent > received.size()) {
-                String text = received.size() + " of " + sent + " items arrived";
-                return Optional.of(new UnknownOutcomeException(text, 0, "", true));
+                throw new UnknownOutcomeException(received.size() + " of " + sent + " items arrived", 0, "", true);
             }
-            boolean empty = error == null && received.isEmpty();
-            return Optional.ofNullable(empty ? new NotFoundException("the queue is empty", 404, "empty") : error);
+            return true;
         }
-        if (error != null || frames > 0) {
-            return error == null ? null : Optional.of(error);
+        if (failure == null && frames == 0) {
+            received.add(new Received(message.getData(), Headers.of(message.getHeaders()), message.getReplyTo(), began));
         }
-        received.add(new Received(message.getData(), Headers.of(message.getHeaders()), message.getReplyTo(), began));
-        return null;
+        return failure != null;
     }
 
     private static int count(Message message, String name) {

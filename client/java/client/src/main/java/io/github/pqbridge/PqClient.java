@@ -4,6 +4,10 @@ import io.nats.client.Connection;
 import io.nats.client.Nats;
 import io.nats.client.Options;
 import java.io.IOException;
+import java.net.InetAddress;
+import java.net.UnknownHostException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
@@ -28,6 +32,8 @@ import java.util.stream.Stream;
 public final class PqClient implements AutoCloseable {
     private static final Pattern PREFIX = Pattern.compile("[^\\s.*>]+(\\.[^\\s.*>]+)*");
 
+    private static final String HOST = host();
+
     final Link link;
     final Duration timeout;
     final String holder;
@@ -38,7 +44,7 @@ public final class PqClient implements AutoCloseable {
     private PqClient(Builder b) {
         link = Link.of(b.connection);
         timeout = b.timeout;
-        holder = b.name == null ? Holder.of(b.connection) : b.name;
+        holder = b.name == null ? defaultHolder(b.connection) : b.name;
         prefix = b.prefix;
         fifoPrefix = b.fifoPrefix;
         owns = b.owns;
@@ -69,7 +75,11 @@ public final class PqClient implements AutoCloseable {
      */
     public static PqClient connect() {
         String url = System.getenv("NATS_URL");
-        return connect(options().server(url == null || url.isEmpty() ? Options.DEFAULT_URL : url).build());
+        try {
+            return connect(options().server(url == null || url.isEmpty() ? Options.DEFAULT_URL : url).build());
+        } catch (IllegalArgumentException e) {
+            throw new BadArgumentException("NATS_URL " + Wire.shown(url) + ": want an address such as nats://host:4222");
+        }
     }
 
     /**
@@ -165,7 +175,7 @@ public final class PqClient implements AutoCloseable {
          * @return this
          */
         public Builder name(String name) {
-            this.name = Wire.checkText("name", name);
+            this.name = Wire.checkHolder("name", name);
             return this;
         }
 
@@ -175,6 +185,26 @@ public final class PqClient implements AutoCloseable {
          * @return the client
          */
         public PqClient build() { return new PqClient(this); }
+    }
+
+    /** Names this process by its host, its process id and the name of the connection. */
+    private static String defaultHolder(Connection nc) {
+        String name = nc.getOptions().getConnectionName();
+        String text = HOST + " pid " + ProcessHandle.current().pid() + (name == null ? "" : " " + name);
+        String clean = text.replaceAll("[^\\x20-\\x7e]", "");
+        return clean.substring(0, Math.min(clean.length(), Wire.MAX_HOLDER));
+    }
+
+    private static String host() {
+        try {
+            return Files.readString(Path.of("/proc/sys/kernel/hostname")).strip(); // others may ask a name server
+        } catch (IOException e) {
+            try {
+                return InetAddress.getLocalHost().getHostName();
+            } catch (UnknownHostException unknown) {
+                return "unknown host";
+            }
+        }
     }
 
     private static String checkPrefix(String what, String prefix) {

@@ -18,6 +18,7 @@ import java.util.regex.Pattern;
 /** Names, texts, durations and frames as the protocol has them. */
 final class Wire {
     static final Duration TEN_YEARS = Duration.ofDays(3650);
+    static final int MAX_HOLDER = 128; // bytes
     static final int FRAME_HEAD = 16; // the priority and two lengths
 
     private static final Pattern QUEUE = Pattern.compile("[A-Za-z0-9_-]{1,128}");
@@ -56,6 +57,14 @@ final class Wire {
             throw new BadArgumentException(what + " " + shown(text) + ": half of a surrogate pair; want text");
         }
         return text;
+    }
+
+    static String checkHolder(String what, String name) {
+        int size = checkText(what, name).getBytes(StandardCharsets.UTF_8).length;
+        if (size > MAX_HOLDER) {
+            throw new BadArgumentException(what + " of " + size + " bytes: want up to " + MAX_HOLDER);
+        }
+        return name;
     }
 
     static String checkHeaderName(String name) {

@@ -42,8 +42,8 @@ final class Inbox implements Link.UnderWay {
     /** Returns where the reply goes to. */
     String reply() { return reply; }
 
-    /** Returns what it subscribes to. */
-    String subjects() { return prefix + "*"; }
+    @Override
+    public String subjects() { return prefix + "*"; }
 
     @Override
     public String subject() { return subject; }

@@ -18,7 +18,8 @@ public record JobName(String kind, String name) {
      */
     public JobName {
         if (!List.of("id", "msg_id", "place").contains(kind) || Wire.checkText(kind, name).isEmpty()) {
-            throw new BadArgumentException("a job by its " + kind + " " + Wire.shown(name) + ": want an id, msg_id or place");
+            throw new BadArgumentException(
+                    "a job by its " + kind + " " + Wire.shown(name) + ": want an id, msg_id or place");
         }
     }
 

@@ -6,7 +6,6 @@ import io.nats.client.Dispatcher;
 import io.nats.client.Message;
 import io.nats.client.impl.NatsMessage;
 import java.time.Duration;
-import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
 import java.util.Map;
@@ -17,12 +16,10 @@ import java.util.concurrent.ConcurrentLinkedDeque;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
+import java.util.function.Supplier;
 import java.util.stream.Stream;
 
 /**
@@ -42,13 +39,11 @@ final class Link {
 
     private static final Map<Connection, Link> LINKS = new ConcurrentHashMap<>();
     private static final int MAX_IDLE = 256;
-    private static final int REMEMBERED = 64;
     private static final long LOOK_MILLIS = 50;
     private static final Duration LONG_PING = Duration.ofMinutes(5);
-    private static final Pattern REFUSAL =
-            Pattern.compile("permissions violation for (publish|subscription) to \"([^\"]*)\"", Pattern.CASE_INSENSITIVE);
 
     final Connection nc;
+    final Refusals refusals;
     private final String base;
     private final AtomicLong requests = new AtomicLong();
     private final Map<String, Call> calls = new ConcurrentHashMap<>(); // by the subject of the reply
@@ -58,9 +53,6 @@ final class Link {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
     private final ReentrantLock hearing = new ReentrantLock();
-    private final Deque<String> noticed = new ArrayDeque<>(); // refusals, by identity
-    private final AtomicBoolean looking = new AtomicBoolean();
-    private final boolean told; // by the listener of PqClient.options
 
     private Dispatcher dispatcher;
     private volatile String replies = "";
@@ -72,10 +64,7 @@ final class Link {
     private Link(Connection nc) {
         this.nc = nc;
         base = nc.createInbox() + ".";
-        told = nc.getOptions().getErrorListener() instanceof Listener;
-        if (nc.getLastError() != null) {
-            noticed.add(nc.getLastError());
-        }
+        refusals = new Refusals(this);
         nc.addConnectionListener((conn, type) -> notice(type));
     }
 
@@ -91,6 +80,9 @@ final class Link {
     interface UnderWay {
         /** Returns the subject that it was sent to. */
         String subject();
+
+        /** Returns what its inbox subscribes to, "" without one of its own. */
+        String subjects();
 
         /** Ends it. */
         void fail(PqException error);
@@ -110,6 +102,9 @@ final class Link {
 
         @Override
         public String subject() { return subject; }
+
+        @Override
+        public String subjects() { return ""; }
 
         @Override
         public void fail(PqException error) { completeExceptionally(error); }
@@ -153,7 +148,7 @@ final class Link {
             try {
                 return call.get(Math.max(0, deadline - System.nanoTime()), TimeUnit.NANOSECONDS);
             } catch (TimeoutException e) {
-                look();
+                refusals.look();
                 return call.get(LAST_LOOK, TimeUnit.NANOSECONDS);
             }
         } catch (TimeoutException e) {
@@ -219,10 +214,10 @@ final class Link {
         }
         io.nats.client.impl.Headers sent = headers.isEmpty() ? null : new io.nats.client.impl.Headers();
         headers.forEach(h -> sent.add(h.name(), h.value()));
-        watch();
+        refusals.watch();
         while (true) {
             if (Thread.currentThread().isInterrupted()) { // jnats would silently send nothing
-                throw new CallInterruptedException("interrupted before a request on " + Wire.hideTokens(subject), false);
+                throw interrupted(subject);
             }
             try {
                 nc.publish(NatsMessage.builder().subject(subject).replyTo(reply).headers(sent).data(data).build());
@@ -234,6 +229,10 @@ final class Link {
                 awaitConnected(subject, deadline);
             }
         }
+    }
+
+    private static PqException interrupted(String subject) {
+        return new CallInterruptedException("interrupted before a request on " + Wire.hideTokens(subject), false);
     }
 
     private static PqException notSent(String subject, String why, boolean passing) {
@@ -255,7 +254,7 @@ final class Link {
                 changed.awaitNanos(Math.min(left, TimeUnit.MILLISECONDS.toNanos(LOOK_MILLIS)));
             }
         } catch (InterruptedException e) {
-            throw new CallInterruptedException("interrupted before a request on " + Wire.hideTokens(subject), false);
+            throw interrupted(subject);
         } finally {
             lock.unlock();
         }
@@ -281,7 +280,7 @@ final class Link {
                 hearing.unlock();
             }
         } catch (InterruptedException e) {
-            throw new CallInterruptedException("interrupted before a request on " + Wire.hideTokens(subject), false);
+            throw interrupted(subject);
         } catch (IllegalStateException e) { // it is closed or draining
             throw notSent(subject, e.getMessage(), false).because(e);
         }
@@ -307,7 +306,7 @@ final class Link {
         }
         int asked = number;
         boolean answered = ping(Math.min(LATE_REPLY.toNanos(), deadline - System.nanoTime()));
-        look();
+        refusals.look();
         if (deaf != null) {
             throw deaf;
         }
@@ -342,7 +341,7 @@ final class Link {
     }
 
     /** Runs what sends a PING, one at a time: jnats closes its connection when three are not answered. */
-    <T> CompletableFuture<T> inTurn(java.util.function.Supplier<T> task) {
+    <T> CompletableFuture<T> inTurn(Supplier<T> task) {
         lock.lock();
         try {
             CompletableFuture<T> next = pings.handleAsync((value, error) -> task.get(), Threads.BACKGROUND);
@@ -385,71 +384,17 @@ final class Link {
         }
     }
 
-    // Refusals
+    /** Returns all requests under way. */
+    List<UnderWay> underWay() { return Stream.<UnderWay>concat(calls.values().stream(), inboxes.stream()).toList(); }
 
-    /** Notices what jnats tells only to a listener that it was connected with. */
-    private void look() {
-        String error = nc.getLastError();
-        if (error != null) {
-            notice(error);
-        }
-    }
-
-    private void watch() {
-        if (!told && looking.compareAndSet(false, true)) {
-            Threads.TIMER.schedule(this::lookAgain, LOOK_MILLIS, TimeUnit.MILLISECONDS);
-        }
-    }
-
-    private void lookAgain() {
-        looking.set(false);
-        look();
-        if (!calls.isEmpty() || !inboxes.isEmpty()) {
-            watch();
-        }
-    }
-
-    /** Ends the request that the server has refused, if an error of the connection says so. */
-    void notice(String error) {
-        synchronized (noticed) { // until all is ended: whoever looks meanwhile relies on it
-            if (noticed.stream().noneMatch(known -> known == error)) { // another one may have the same text
-                noticed.addLast(error);
-                if (noticed.size() > REMEMBERED) {
-                    noticed.removeFirst();
-                }
-                endRefused(error);
-            }
-        }
-    }
-
-    private void endRefused(String error) {
-        Matcher refusal = REFUSAL.matcher(error);
-        if (!refusal.find()) {
-            return;
-        }
-        String text = Wire.hideTokens(refusal.group());
-        if (refusal.group(1).equalsIgnoreCase("publish")) {
-            refuse(refusal.group(2), text);
-        } else if (refusal.group(2).equals(replies + "*")) {
-            deaf = new DeniedException(text);
+    /** Notes that the server refuses a subscription, if it is the one for replies, and ends what waits for them. */
+    void refuseReplies(String subjects, PqException why, PqException unknown) {
+        if (subjects.equals(replies + "*")) {
+            deaf = why;
             heard = -1;
-            calls.values().forEach(call -> call.fail(unknown(text)));
-        } else {
-            inboxes.stream().filter(i -> i.subjects().equals(refusal.group(2))).forEach(i -> i.fail(unknown(text)));
+            calls.values().forEach(call -> call.fail(unknown));
         }
     }
-
-    /** Ends one of the requests on a subject: there is one refusal for each. */
-    private void refuse(String subject, String text) {
-        List<UnderWay> refused = Stream.<UnderWay>concat(calls.values().stream(), inboxes.stream())
-                .filter(request -> request.subject().equals(subject))
-                .toList();
-        if (!refused.isEmpty()) { // with several on the subject, it may be another one that was carried out
-            refused.get(0).fail(refused.size() == 1 ? new DeniedException(text) : unknown(text));
-        }
-    }
-
-    private static PqException unknown(String text) { return new UnknownOutcomeException(text, 0, "", true); }
 
     // Inboxes
 
@@ -485,7 +430,7 @@ final class Link {
     }
 
     /** Reports whether no request is under way. */
-    boolean isIdle() { return calls.isEmpty() && inboxes.isEmpty(); }
+    boolean isIdle() { return underWay().isEmpty(); }
 
     /** Notes what runs in the background. */
     <T> CompletableFuture<T> run(CompletableFuture<T> task) {

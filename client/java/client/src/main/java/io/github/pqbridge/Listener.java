@@ -15,7 +15,7 @@ final class Listener implements ErrorListener {
     public void errorOccurred(Connection nc, String error) {
         Link link = Link.known(nc);
         if (link != null) {
-            link.notice(error);
+            link.refusals.notice(error);
         }
         log(Wire.hideTokens(error));
     }

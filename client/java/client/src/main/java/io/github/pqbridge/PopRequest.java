@@ -194,7 +194,8 @@ final class PopRequest {
             return true;
         }
         if (failure == null && frames == 0) {
-            received.add(new Received(message.getData(), Headers.of(message.getHeaders()), message.getReplyTo(), began));
+            Headers headers = Headers.of(message.getHeaders());
+            received.add(new Received(message.getData(), headers, message.getReplyTo(), began));
         }
         return failure != null;
     }
@@ -292,8 +293,8 @@ final class PopRequest {
             try {
                 return request.run();
             } catch (NotFoundException e) {
-                if (!request.interrupted() || end - System.nanoTime() <= 0) { // otherwise the connection is back: ask again
-                    return List.of();
+                if (!request.interrupted() || end - System.nanoTime() <= 0) {
+                    return List.of(); // otherwise the connection is back: ask again
                 }
             }
         }

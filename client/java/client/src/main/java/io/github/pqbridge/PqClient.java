@@ -78,7 +78,7 @@ public final class PqClient implements AutoCloseable {
         try {
             return connect(options().server(url == null || url.isEmpty() ? Options.DEFAULT_URL : url).build());
         } catch (IllegalArgumentException e) {
-            throw new BadArgumentException("NATS_URL " + Wire.shown(url) + ": want an address such as nats://host:4222");
+            throw new BadArgumentException("NATS_URL " + Wire.shown(url) + ": want one such as nats://host:4222");
         }
     }
 
@@ -256,7 +256,8 @@ public final class PqClient implements AutoCloseable {
     String agent() { return holder.replaceAll("[^\\x20-\\x7e]", "?") + " pqbridge-java"; }
 
     private Stream<String> names(String prefix) {
-        return Pages.of(query -> link.read(prefix + ".list", query, timeout), "queues", Map.of()).map(q -> q.text("queue"));
+        return Pages.of(query -> link.read(prefix + ".list", query, timeout), "queues", Map.of())
+                .map(queue -> queue.text("queue"));
     }
 
     /**

@@ -295,7 +295,8 @@ public final class Push {
     }
 
     /** An item as it is sent. The joiner is the number of one before it, or -1. */
-    record Prepared(long priority, List<Header> headers, byte[] value, boolean hasId, boolean ownId, int joiner, int size) {
+    record Prepared(
+            long priority, List<Header> headers, byte[] value, boolean hasId, boolean ownId, int joiner, int size) {
         /**
          * Returns the frame, where the item that the joiner counts from has the number first. Parent is
          * the token of the lease whose job pushes it, "" for the one in the subject.
@@ -321,7 +322,7 @@ public final class Push {
             throw new BadArgumentException("delay and at: want one of them");
         }
         if (joiner >= 0 && joiner >= before) {
-            throw new BadArgumentException("joiner " + joiner + ": want the number of an item before it in one request");
+            throw new BadArgumentException("joiner " + joiner + ": want the number of an item before it");
         }
         boolean named = has("Nats-Msg-Id") || own.stream().anyMatch(h -> h.name().equals("Nats-Msg-Id"));
         boolean ownId = !named && identified && !msgId.isEmpty();

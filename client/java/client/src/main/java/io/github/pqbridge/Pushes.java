@@ -74,7 +74,8 @@ final class Pushes {
             outcomes.add(new PushOutcome(null, wrong));
         }
         if (failure != null) {
-            PqException rest = new NotSentException("not sent because of an earlier item: " + failure.getMessage(), true);
+            String why = "not sent because of an earlier item: " + failure.getMessage();
+            PqException rest = new NotSentException(why, true);
             outcomes.addAll(Collections.nCopies(all.size() - outcomes.size(), new PushOutcome(null, rest)));
         }
         return outcomes;

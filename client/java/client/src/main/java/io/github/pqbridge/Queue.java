@@ -1,5 +1,6 @@
 package io.github.pqbridge;
 
+import io.nats.client.Message;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
@@ -394,7 +395,8 @@ public final class Queue {
      * @throws NotFoundException if there is none
      */
     public FoundItem get(JobName job) {
-        Received r = Received.in(link.read(subject("get"), Json.of(job.kind(), job.name(), "frames", true), client.timeout));
+        Map<String, Object> body = Json.of(job.kind(), job.name(), "frames", true);
+        Received r = Received.in(link.read(subject("get"), body, client.timeout));
         return FoundItem.of(r.value(), r.headers());
     }
 
@@ -668,6 +670,7 @@ public final class Queue {
 
     private Json manage(String verb, Map<String, Object> body, String member) {
         List<Header> agent = List.of(new Header("User-Agent", client.agent()));
-        return Json.read(link.request(subject(verb), Json.write(body), agent, client.timeout, true, false).getData(), member);
+        Message reply = link.request(subject(verb), Json.write(body), agent, client.timeout, true, false);
+        return Json.read(reply.getData(), member);
     }
 }

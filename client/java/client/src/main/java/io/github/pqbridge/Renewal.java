@@ -116,7 +116,8 @@ final class Renewal {
         lost = failure instanceof LeaseLostException;
         ended = lost || left <= 0;
         progress = progress == null ? said : progress;
-        retryAt = System.nanoTime() + Math.max(0, Math.min(Math.min(every / 10, TimeUnit.SECONDS.toNanos(1)), lease.left()));
+        long pause = Math.min(every / 10, TimeUnit.SECONDS.toNanos(1));
+        retryAt = System.nanoTime() + Math.max(0, Math.min(pause, lease.left()));
         return false;
     }
 }

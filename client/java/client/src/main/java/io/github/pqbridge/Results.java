@@ -53,7 +53,8 @@ final class Results {
                     throw e;
                 }
                 String where = "job " + i + " of the chain, " + name.name() + " in queue " + queue.name();
-                throw new NotFoundException(where + ", is not kept, or gone: " + e.getMessage(), 404, e.reason()).because(e);
+                String text = where + ", is not kept, or gone: " + e.getMessage();
+                throw new NotFoundException(text, 404, e.reason()).because(e);
             }
             if (next.isEmpty()) {
                 return result;
@@ -69,7 +70,8 @@ final class Results {
         FoundItem done = q.get(id);
         int n = done.successors().size() + done.moreSuccessors();
         if (n > 1 || done.state() != State.DONE) {
-            throw new ChainException("job " + id + " in queue " + q.name() + " is " + done.state() + " and has pushed " + n);
+            throw new ChainException(
+                    "job " + id + " in queue " + q.name() + " is " + done.state() + " and has pushed " + n);
         }
         return done.successors();
     }

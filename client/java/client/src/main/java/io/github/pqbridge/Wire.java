@@ -23,7 +23,8 @@ final class Wire {
 
     private static final Pattern QUEUE = Pattern.compile("[A-Za-z0-9_-]{1,128}");
     private static final Pattern HEADER = Pattern.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]+");
-    private static final Pattern VALUE = Pattern.compile("[^\r\n\\x{D800}-\\x{DC7F}\\x{DD00}-\\x{DFFF}]*"); // others are bytes
+    private static final Pattern VALUE = // other halves of pairs are bytes
+            Pattern.compile("[^\r\n\\x{D800}-\\x{DC7F}\\x{DD00}-\\x{DFFF}]*");
     private static final Pattern BLANKS = Pattern.compile("^[ \t]+|[ \t]+$");
     private static final Pattern HALF = Pattern.compile("\\p{Cs}"); // of a pair
     private static final Pattern PART = Pattern.compile("([0-9]+(?:\\.[0-9]+)?)(ns|us|ms|s|m|h)");
@@ -46,7 +47,8 @@ final class Wire {
 
     static String checkQueue(String name) {
         if (name == null || !QUEUE.matcher(name).matches()) {
-            throw new BadArgumentException("bad queue name " + shown(name) + ": want 1 to 128 letters, digits, - and _");
+            throw new BadArgumentException(
+                    "bad queue name " + shown(name) + ": want 1 to 128 letters, digits, - and _");
         }
         return name;
     }
@@ -223,7 +225,8 @@ final class Wire {
         for (String line : decode(block, Math.min(START.length, block.length), block.length).split("\r\n")) {
             int colon = line.indexOf(':');
             if (colon > 0) {
-                headers.add(new Header(line.substring(0, colon), BLANKS.matcher(line.substring(colon + 1)).replaceAll("")));
+                String value = BLANKS.matcher(line.substring(colon + 1)).replaceAll("");
+                headers.add(new Header(line.substring(0, colon), value));
             }
         }
         return headers;

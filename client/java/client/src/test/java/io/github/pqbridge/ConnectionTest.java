@@ -61,7 +61,8 @@ class ConnectionTest {
     }
 
     /** Interrupts a call once it waits, and returns what it has thrown. */
-    private static CallInterruptedException interrupted(Runnable call, Runnable untilItWaits) throws InterruptedException {
+    private static CallInterruptedException interrupted(Runnable call, Runnable untilItWaits)
+            throws InterruptedException {
         AtomicReference<Throwable> thrown = new AtomicReference<>();
         AtomicReference<Boolean> flag = new AtomicReference<>();
         Thread thread = new Thread(() -> {
@@ -125,7 +126,8 @@ class ConnectionTest {
             assertFalse(e.passing());
             assertThrows(DeniedException.class, () -> queue.lease(PopOptions.of().expires(TestServer.PATIENCE)));
             Received job = new Received(new byte[0], Headers.NONE, "pq.jobs.ack.secret", System.nanoTime());
-            DeniedException ack = assertThrows(DeniedException.class, () -> new Lease(queue, job, Duration.ofSeconds(30)).ack());
+            Lease lease = new Lease(queue, job, Duration.ofSeconds(30));
+            DeniedException ack = assertThrows(DeniedException.class, lease::ack);
             assertFalse(ack.getMessage().contains("secret"), ack.getMessage());
             nc.close();
         }
@@ -302,7 +304,8 @@ class ConnectionTest {
 
         Message first = next(sent);
         Message second = next(sent);
-        nc.publish(second.getReplyTo(), "{\"queue\":\"jobs\",\"id\":\"1\",\"duplicate\":true}".getBytes(StandardCharsets.UTF_8));
+        byte[] duplicate = "{\"queue\":\"jobs\",\"id\":\"1\",\"duplicate\":true}".getBytes(StandardCharsets.UTF_8);
+        nc.publish(second.getReplyTo(), duplicate);
 
         assertEquals(first.getHeaders().getFirst("Nats-Msg-Id"), second.getHeaders().getFirst("Nats-Msg-Id"));
         assertEquals(new Pushed("jobs", "1", 0, false), push.get(1, TimeUnit.MINUTES));

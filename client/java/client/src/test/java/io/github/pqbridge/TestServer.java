@@ -22,8 +22,10 @@ final class TestServer implements AutoCloseable {
     /** After that time a test that waits has hung. */
     static final Duration PATIENCE = Duration.ofMinutes(1);
 
-    private static final Pattern READY = Pattern.compile("Ready\\. NATS is at (nats://\\S+:(\\d+))[\\s\\S]*taking requests");
-    private static final Pattern LISTENING = Pattern.compile("Listening for client connections on \\S+:(\\d+)[\\s\\S]*Server is ready");
+    private static final Pattern READY =
+            Pattern.compile("Ready\\. NATS is at (nats://\\S+:(\\d+))[\\s\\S]*taking requests");
+    private static final Pattern LISTENING =
+            Pattern.compile("Listening for client connections on \\S+:(\\d+)[\\s\\S]*Server is ready");
 
     private final Path folder;
     private final List<String> command;
@@ -53,7 +55,8 @@ final class TestServer implements AutoCloseable {
             throw new AssertionError(e);
         }
         String file = folder.resolve("nats.conf").toString();
-        TestServer server = new TestServer(List.of(program("NATS_SERVER", "nats-server"), "-c", file), LISTENING, folder);
+        List<String> command = List.of(program("NATS_SERVER", "nats-server"), "-c", file);
+        TestServer server = new TestServer(command, LISTENING, folder);
         server.start();
         return server;
     }

@@ -38,7 +38,8 @@ class WireTest {
         for (int i = 0; i < 2000; i++) {
             byte[] bytes = new byte[random.nextInt(12)];
             random.nextBytes(bytes);
-            assertArrayEquals(bytes, Wire.encode(Wire.decode(bytes, 0, bytes.length)), () -> seed + " " + Arrays.toString(bytes));
+            byte[] back = Wire.encode(Wire.decode(bytes, 0, bytes.length));
+            assertArrayEquals(bytes, back, () -> seed + " " + Arrays.toString(bytes));
         }
         String text = "Käse 🧀 \uFFFD";
         byte[] utf8 = text.getBytes(StandardCharsets.UTF_8);
@@ -108,7 +109,8 @@ class WireTest {
     void jsonIsExact() {
         String text = Json.text(Json.of("holder", "Jürgen \"🧀\"\n", "batch", 5, "absent", null, "none", List.of()));
         assertEquals("{\"holder\":\"J\\u00fcrgen \\u0022\\ud83e\\uddc0\\u0022\\u000a\",\"batch\":5,\"none\":[]}", text);
-        String wide = "{\"queue\":\"q\",\"a\":9223372036854775807,\"b\":[1,true,\"x\"],\"c\":{\"d\":-9223372036854775808}}";
+        String wide = """
+                {"queue":"q","a":9223372036854775807,"b":[1,true,"x"],"c":{"d":-9223372036854775808}}""";
         Map<String, Object> read = Json.read(wide.getBytes(StandardCharsets.UTF_8), "queue").toMap();
         assertEquals(Long.MAX_VALUE, read.get("a"));
         assertEquals(List.of(1L, true, "x"), read.get("b"));

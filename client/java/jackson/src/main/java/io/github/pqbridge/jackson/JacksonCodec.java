@@ -80,7 +80,7 @@ public final class JacksonCodec<T> implements Codec<T> {
         try {
             return mapper.writerFor(type).writeValueAsBytes(value);
         } catch (JacksonException e) {
-            BadArgumentException wrong = new BadArgumentException("a " + type + " cannot be written: " + e.getMessage());
+            var wrong = new BadArgumentException("a " + type + " cannot be written: " + e.getMessage());
             wrong.initCause(e);
             throw wrong;
         }

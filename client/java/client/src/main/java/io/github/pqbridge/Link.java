@@ -196,6 +196,15 @@ final class Link {
         return value == null ? "" : value;
     }
 
+    /** Returns the number in a header, 0 without it. */
+    static int count(Message message, String name) {
+        String text = header(message, name);
+        if (!text.matches("[0-9]{0,9}")) {
+            throw new BadReplyException("not the reply of a bridge: " + name + " is " + Wire.shown(text));
+        }
+        return text.isEmpty() ? 0 : Integer.parseInt(text);
+    }
+
     /** Returns the error of a request without a reply. */
     PqException noReply(String subject, boolean writes, String why) {
         boolean closed = isClosed();

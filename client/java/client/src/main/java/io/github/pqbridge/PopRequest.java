@@ -181,13 +181,13 @@ final class PopRequest {
             began += heartbeat.toNanos();
             return false;
         }
-        int frames = count(message, "Pq-Frames");
+        int frames = Link.count(message, "Pq-Frames");
         for (Wire.Frame frame : frames == 0 ? List.<Wire.Frame>of() : Wire.parseFrames(message.getData(), frames)) {
             received.add(new Received(frame.value(), frame.headers(), ackSubject(message, frame.headers()), began));
         }
         failure = Link.errorOf(message);
         if (!Link.header(message, "Pq-Batch-Count").isEmpty()) {
-            int sent = count(message, "Pq-Batch-Count");
+            int sent = Link.count(message, "Pq-Batch-Count");
             if (sent > received.size()) {
                 throw new UnknownOutcomeException(received.size() + " of " + sent + " items arrived", 0, "", true);
             }
@@ -198,14 +198,6 @@ final class PopRequest {
             received.add(new Received(message.getData(), headers, message.getReplyTo(), began));
         }
         return failure != null;
-    }
-
-    private static int count(Message message, String name) {
-        String text = Link.header(message, name);
-        if (!text.matches("[0-9]{0,9}")) {
-            throw new BadReplyException("not the reply of a bridge: " + name + " is " + Wire.shown(text));
-        }
-        return text.isEmpty() ? 0 : Integer.parseInt(text);
     }
 
     /** Returns where to acknowledge an item of a frame: clients of other accounts answer the message. */

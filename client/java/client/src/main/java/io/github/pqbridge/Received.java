@@ -10,8 +10,7 @@ record Received(byte[] value, Headers headers, String ackSubject, long began) {
     /** Returns the one item of a reply, which may be in a frame. */
     static Received in(Message reply) {
         Headers about = Headers.of(reply.getHeaders());
-        int frames = Integer.parseInt(about.get("Pq-Frames", "0"));
-        if (frames == 0) {
+        if (Link.count(reply, "Pq-Frames") == 0) {
             return new Received(reply.getData(), about, "", 0);
         }
         Wire.Frame frame = Wire.parseFrames(reply.getData(), 1).get(0);

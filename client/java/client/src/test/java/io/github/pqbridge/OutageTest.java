@@ -1,0 +1,81 @@
+package io.github.pqbridge;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import io.nats.client.Subscription;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** Requests that wait while the bridge and its NATS server are killed and started again. */
+@Timeout(value = 3, unit = TimeUnit.MINUTES)
+class OutageTest {
+    private TestServer server;
+    private PqClient client;
+    private Queue queue;
+
+    @BeforeEach
+    void start() {
+        server = TestServer.bridge();
+        client = server.client();
+        queue = client.priorityQueue("jobs");
+    }
+
+    @AfterEach
+    void stop() throws InterruptedException {
+        client.close();
+        client.connection().close();
+        server.close();
+    }
+
+    /** A result that waits goes on after a restart. What a pop may have taken is unknown: it ends soon. */
+    @Test
+    void resultsOutlastARestart() throws Exception {
+        String id = queue.push(Push.of("job").keep(Duration.ofHours(1))).id();
+        Lease lease = queue.lease().orElseThrow();
+        Subscription sent = client.connection().subscribe("*.*.pop.min");
+        CompletableFuture<JobResult> result = queue.resultAsync(JobName.id(id), TestServer.PATIENCE);
+        PopOptions waits = PopOptions.of().expires(TestServer.PATIENCE);
+        var leased = CompletableFuture.supplyAsync(() -> queue.lease(waits));
+        var popped = CompletableFuture.supplyAsync(() -> client.priorityQueue("other").pop(waits));
+        assertNotNull(sent.nextMessage(TestServer.PATIENCE));
+        assertNotNull(sent.nextMessage(TestServer.PATIENCE));
+
+        server.kill();
+        server.start();
+        lease.ack("done".getBytes());
+        queue.push("next");
+
+        assertEquals("done", result.get(1, TimeUnit.MINUTES).text());
+        for (CompletableFuture<?> pop : List.of(leased, popped)) {
+            Throwable why = assertThrows(ExecutionException.class, () -> pop.get(1, TimeUnit.MINUTES)).getCause();
+            assertEquals(UnknownOutcomeException.class, why.getClass());
+        }
+        assertEquals("next", queue.lease(waits).orElseThrow().text());
+    }
+
+    /** A closed connection ends what waits, at once. */
+    @Test
+    void closingEndsWaits() throws Exception {
+        Subscription sent = client.connection().subscribe("pq.jobs.*.>");
+        var leased = CompletableFuture.supplyAsync(() -> queue.lease(PopOptions.of().expires(Duration.ofHours(1))));
+        assertEquals("pq.jobs.pop.min", sent.nextMessage(TestServer.PATIENCE).getSubject());
+        CompletableFuture<JobResult> called = queue.callAsync(Push.of("job").priority(1).delay(Duration.ofHours(1)));
+        TestServer.await("the job is there", () -> queue.items(ItemsQuery.of()).count() == 1);
+
+        client.connection().close();
+
+        Throwable why = assertThrows(ExecutionException.class, () -> leased.get(1, TimeUnit.MINUTES)).getCause();
+        assertEquals(UnknownOutcomeException.class, why.getClass());
+        why = assertThrows(ExecutionException.class, () -> called.get(1, TimeUnit.MINUTES)).getCause();
+        assertEquals(NotDoneException.class, why.getClass());
+    }
+}

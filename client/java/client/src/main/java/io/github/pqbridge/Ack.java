@@ -35,7 +35,7 @@ public final class Ack {
      * @return this
      */
     public <T> Ack result(T result, Codec<T> codec) {
-        this.result = codec.encode(Wire.required("a result", result));
+        this.result = Wire.required("codec", codec).encode(Wire.required("a result", result));
         return contentType(codec.contentType());
     }
 
@@ -60,7 +60,7 @@ public final class Ack {
      * @return this
      */
     public Ack next(String queue, Push push) {
-        next.add(push.successor(queue, next.size()));
+        next.add(Wire.required("push", push).successor(queue, next.size()));
         return this;
     }
 }

@@ -3,6 +3,7 @@ package io.github.pqbridge;
 import java.io.ByteArrayOutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -163,9 +164,12 @@ final class Acks {
     }
 
     /** See PqClient.ackAll. */
-    static Map<Lease, PqException> all(List<Lease> leases) {
+    static Map<Lease, PqException> all(Collection<Lease> leases) {
         Map<String, List<Done>> queues = new LinkedHashMap<>(); // one request can acknowledge leases of one queue
-        leases.forEach(lease -> queues.computeIfAbsent(lease.acks(), q -> new ArrayList<>()).add(Done.of(lease)));
+        for (Lease lease : Wire.required("leases", leases)) {
+            String acks = Wire.required("a lease", lease).acks();
+            queues.computeIfAbsent(acks, q -> new ArrayList<>()).add(Done.of(lease));
+        }
         Map<Lease, PqException> failed = new LinkedHashMap<>();
         for (List<Done> queue : queues.values()) {
             for (List<Done> rest = queue; !rest.isEmpty(); ) {

@@ -70,6 +70,7 @@ public final class Lease extends Item {
      * @throws TooLargeException if a message of NATS has no room for it
      */
     public void ack(Ack ack) {
+        Wire.required("ack", ack);
         PqException error = Acks.together(List.of(new Acks.Done(this, ack.result, ack.contentType, ack.next))).get(0);
         if (error != null) {
             throw error;

@@ -259,7 +259,7 @@ final class PopRequest {
     }
 
     static List<Item> pop(Queue q, PopOptions o, int n) {
-        if (!o.ackWait.isZero() || o.holder != null) {
+        if (!Wire.required("options", o).ackWait.isZero() || o.holder != null) {
             throw new BadArgumentException("ackWait and holder of a pop: want them for leases only");
         }
         List<Item> items = new ArrayList<>();
@@ -268,7 +268,8 @@ final class PopRequest {
     }
 
     static List<Lease> lease(Queue q, PopOptions o, int n) {
-        Map<String, Object> options = leaseOptions(o.ackWait, o.holder == null ? q.client.holder : o.holder);
+        String holder = Wire.required("options", o).holder;
+        Map<String, Object> options = leaseOptions(o.ackWait, holder == null ? q.client.holder : holder);
         return fetch(q, o, n, options).stream().map(r -> new Lease(q, r, o.ackWait)).toList();
     }
 

@@ -10,7 +10,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Collection;
-import java.util.List;
 import java.util.Map;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
@@ -268,7 +267,7 @@ public final class PqClient implements AutoCloseable {
      * @return the error of each that failed. Call it again with those whose error is unknown:
      *     {@link LeaseLostException} then most likely means that the first call counted
      */
-    public Map<Lease, PqException> ackAll(Collection<Lease> leases) { return Acks.all(List.copyOf(leases)); }
+    public Map<Lease, PqException> ackAll(Collection<Lease> leases) { return Acks.all(leases); }
 
     /**
      * Gives back leases that come to pops which were interrupted, for some seconds at most, and closes

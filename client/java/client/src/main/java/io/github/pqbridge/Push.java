@@ -60,7 +60,7 @@ public final class Push {
      * @return the item
      */
     public static <T> Push of(T value, Codec<T> codec) {
-        Push push = new Push(codec.encode(value));
+        Push push = new Push(Wire.required("codec", codec).encode(Wire.required("a value", value)));
         push.contentType = codec.contentType();
         return push;
     }

@@ -383,7 +383,7 @@ public final class Queue {
      * @return the items
      */
     public Stream<StoredItem> items(ItemsQuery query) {
-        checkEnd(query.members.containsKey("end"));
+        checkEnd(Wire.required("query", query).members.containsKey("end"));
         return pages("items", "items", query.members).map(StoredItem::of);
     }
 
@@ -395,7 +395,7 @@ public final class Queue {
      * @throws NotFoundException if there is none
      */
     public FoundItem get(JobName job) {
-        Map<String, Object> body = Json.of(job.kind(), job.name(), "frames", true);
+        Map<String, Object> body = Json.of(Wire.required("job", job).kind(), job.name(), "frames", true);
         Received r = Received.in(link.read(subject("get"), body, client.timeout));
         return FoundItem.of(r.value(), r.headers());
     }
@@ -458,7 +458,8 @@ public final class Queue {
      * @throws JoinsException if it is a joiner that waits
      */
     public String move(JobName job, long priority) {
-        return manage("move", Json.of(job.kind(), job.name(), "priority", priority), "place").text("place");
+        Map<String, Object> body = Json.of(Wire.required("job", job).kind(), job.name(), "priority", priority);
+        return manage("move", body, "place").text("place");
     }
 
     /**
@@ -556,7 +557,8 @@ public final class Queue {
     public List<Edited> redriveItems(List<JobName> jobs) { return edit("redrive", jobs, Json.of()); }
 
     private List<Edited> edit(String verb, List<JobName> jobs, Map<String, Object> more) {
-        List<String> kinds = Wire.required("jobs", jobs).stream().map(JobName::kind).distinct().toList();
+        List<String> kinds = Wire.required("jobs", jobs).stream()
+                .map(job -> Wire.required("a job", job).kind()).distinct().toList();
         if (kinds.size() != 1 || kinds.contains("msg_id") || jobs.size() > MAX_BATCH) {
             throw new BadArgumentException(jobs.size() + " items named by " + kinds
                     + ": want 1 to " + MAX_BATCH + ", all named by their ids or all by their places");
@@ -579,7 +581,9 @@ public final class Queue {
      * @param settings the settings
      * @return all settings that are set now: see {@link #settings}
      */
-    public Map<String, Object> configure(Settings settings) { return manage("config", settings.members, "").toMap(); }
+    public Map<String, Object> configure(Settings settings) {
+        return manage("config", Wire.required("settings", settings).members, "").toMap();
+    }
 
     /** Serves no items until {@link #resume()}. */
     public void pause() { configure(Settings.of().set("pause_until", Instant.parse("9999-12-31T00:00:00Z"))); }
@@ -614,7 +618,7 @@ public final class Queue {
      * @return the schedule with its state, as the protocol has them
      */
     public Map<String, Object> schedule(Schedule schedule) {
-        return manage("schedule", schedule.members, "id").toMap();
+        return manage("schedule", Wire.required("schedule", schedule).members, "id").toMap();
     }
 
     /**

@@ -21,6 +21,7 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 
 /** What jnats does, and what this client makes of it. */
 @Timeout(value = 2, unit = TimeUnit.MINUTES)
@@ -96,6 +97,31 @@ class ConnectionTest {
             assertThrows(NoBridgeException.class, queue::lease);
             assertThrows(NoBridgeException.class, () -> queue.pop(PopOptions.of().expires(TestServer.PATIENCE)));
             nc.close();
+        }
+    }
+
+    /** Nulls are refused by name, before anything is sent. */
+    @Test
+    void nullsAreNamed() {
+        server = TestServer.nats("");
+        Queue queue = connect(PqClient.options(), TestServer.PATIENCE);
+        Lease lease = new Lease(queue, new Received(new byte[0], Headers.NONE, "pq.jobs.ack.x", 0), Duration.ofSeconds(1));
+        List<Executable> calls = List.of(
+                () -> queue.push((Push) null), () -> queue.pushAsync(null), () -> queue.pushBatch(null),
+                () -> queue.pushMany(null), () -> queue.all(null, List.of()), () -> queue.all(Push.of("a"), null),
+                () -> queue.call(null), () -> queue.call(Push.of("a"), null), () -> queue.result((String) null),
+                () -> queue.result(null, Duration.ZERO), () -> queue.result(JobName.id("a"), null),
+                () -> queue.pop(null), () -> queue.lease(null), () -> queue.leaseBatch(1, null),
+                () -> queue.items(null), () -> queue.get((String) null), () -> queue.get((JobName) null),
+                () -> queue.rank(null), () -> queue.move(null, 1), () -> queue.remove(null), () -> queue.purge(null),
+                () -> queue.removeItems(null), () -> queue.removeItems(java.util.Collections.singletonList(null)),
+                () -> queue.configure(null), () -> queue.pause(null), () -> queue.schedule(null),
+                () -> queue.unschedule(null), () -> queue.client().ackAll(null), () -> queue.client().priorityQueue(null),
+                () -> lease.ack((Ack) null), () -> lease.nak(null), () -> lease.snooze(null), () -> lease.extend(null),
+                () -> Ack.of().next("a", null), () -> Push.of("a", null), () -> PqClient.of(null));
+        for (Executable call : calls) {
+            BadArgumentException e = assertThrows(BadArgumentException.class, call, "call " + calls.indexOf(call));
+            assertTrue(e.getMessage().contains("null"), e.getMessage());
         }
     }
 

@@ -16,8 +16,10 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** Requests that wait while the bridge and its NATS server are killed and started again. */
-@Timeout(value = 3, unit = TimeUnit.MINUTES)
+@Timeout(value = 5, unit = TimeUnit.MINUTES)
 class OutageTest {
+    private static final Duration LONG = Duration.ofHours(1);
+
     private TestServer server;
     private PqClient client;
     private Queue queue;
@@ -39,11 +41,11 @@ class OutageTest {
     /** A result that waits goes on after a restart. What a pop may have taken is unknown: it ends soon. */
     @Test
     void resultsOutlastARestart() throws Exception {
-        String id = queue.push(Push.of("job").keep(Duration.ofHours(1))).id();
-        Lease lease = queue.lease().orElseThrow();
+        String id = queue.push(Push.of("job").keep(LONG)).id();
+        Lease lease = queue.lease(PopOptions.of().ackWait(LONG)).orElseThrow();
         Subscription sent = client.connection().subscribe("*.*.pop.min");
-        CompletableFuture<JobResult> result = queue.resultAsync(JobName.id(id), TestServer.PATIENCE);
-        PopOptions waits = PopOptions.of().expires(TestServer.PATIENCE);
+        CompletableFuture<JobResult> result = queue.resultAsync(JobName.id(id), LONG);
+        PopOptions waits = PopOptions.of().expires(LONG);
         var leased = CompletableFuture.supplyAsync(() -> queue.lease(waits));
         var popped = CompletableFuture.supplyAsync(() -> client.priorityQueue("other").pop(waits));
         assertNotNull(sent.nextMessage(TestServer.PATIENCE));
@@ -54,9 +56,9 @@ class OutageTest {
         lease.ack("done".getBytes());
         queue.push("next");
 
-        assertEquals("done", result.get(1, TimeUnit.MINUTES).text());
+        assertEquals("done", result.get(2, TimeUnit.MINUTES).text());
         for (CompletableFuture<?> pop : List.of(leased, popped)) {
-            Throwable why = assertThrows(ExecutionException.class, () -> pop.get(1, TimeUnit.MINUTES)).getCause();
+            Throwable why = assertThrows(ExecutionException.class, () -> pop.get(2, TimeUnit.MINUTES)).getCause();
             assertEquals(UnknownOutcomeException.class, why.getClass());
         }
         assertEquals("next", queue.lease(waits).orElseThrow().text());
@@ -66,16 +68,16 @@ class OutageTest {
     @Test
     void closingEndsWaits() throws Exception {
         Subscription sent = client.connection().subscribe("pq.jobs.*.>");
-        var leased = CompletableFuture.supplyAsync(() -> queue.lease(PopOptions.of().expires(Duration.ofHours(1))));
+        var leased = CompletableFuture.supplyAsync(() -> queue.lease(PopOptions.of().expires(LONG)));
         assertEquals("pq.jobs.pop.min", sent.nextMessage(TestServer.PATIENCE).getSubject());
-        CompletableFuture<JobResult> called = queue.callAsync(Push.of("job").priority(1).delay(Duration.ofHours(1)));
+        CompletableFuture<JobResult> called = queue.callAsync(Push.of("job").priority(1).delay(LONG));
         TestServer.await("the job is there", () -> queue.items(ItemsQuery.of()).count() == 1);
 
         client.connection().close();
 
-        Throwable why = assertThrows(ExecutionException.class, () -> leased.get(1, TimeUnit.MINUTES)).getCause();
+        Throwable why = assertThrows(ExecutionException.class, () -> leased.get(2, TimeUnit.MINUTES)).getCause();
         assertEquals(UnknownOutcomeException.class, why.getClass());
-        why = assertThrows(ExecutionException.class, () -> called.get(1, TimeUnit.MINUTES)).getCause();
+        why = assertThrows(ExecutionException.class, () -> called.get(2, TimeUnit.MINUTES)).getCause();
         assertEquals(NotDoneException.class, why.getClass());
     }
 }

@@ -23,7 +23,6 @@ import java.util.stream.Stream;
  */
 public final class Queue {
     private static final Duration DAY = Duration.ofDays(1);
-    private static final Duration HOUR = Duration.ofHours(1);
     private static final int MAX_BATCH = 1000;
     private static final int MAX_REDRIVE = 1_000_000;
 

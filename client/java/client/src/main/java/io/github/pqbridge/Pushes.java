@@ -108,8 +108,11 @@ final class Pushes {
         Pause pause = new Pause();
         while (true) {
             PqException failure;
-            try { // time for a second attempt, if a reply is lost
-                long left = Math.min(end - System.nanoTime(), q.client.timeout.toNanos() / 2);
+            try {
+                long left = end - System.nanoTime();
+                if (repeatable) { // time for a second attempt, if a reply is lost
+                    left = Math.min(left, q.client.timeout.toNanos() / 2);
+                }
                 return send(q, batch, Duration.ofNanos(Math.max(LEAST, left)));
             } catch (PqException e) {
                 failure = e;

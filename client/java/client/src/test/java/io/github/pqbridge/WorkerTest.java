@@ -1,0 +1,286 @@
+package io.github.pqbridge;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.ResourceBundle;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestInfo;
+import org.junit.jupiter.api.Timeout;
+
+/** Workers at a bridge, beside the table of behaviour that all clients share. */
+@Timeout(value = 2, unit = TimeUnit.MINUTES)
+class WorkerTest {
+    private static TestServer server;
+
+    private final BlockingQueue<String> heard = new LinkedBlockingQueue<>();
+    private PqClient client;
+    private Queue queue;
+
+    @BeforeAll
+    static void startServer() {
+        server = TestServer.bridge();
+    }
+
+    @AfterAll
+    static void stopServer() {
+        server.close();
+    }
+
+    @BeforeEach
+    void connect(TestInfo test) {
+        client = server.client();
+        queue = client.priorityQueue(test.getTestMethod().orElseThrow().getName());
+    }
+
+    @AfterEach
+    void close() throws InterruptedException {
+        client.connection().close();
+        client.close();
+    }
+
+    private void hears(String... want) throws InterruptedException {
+        for (String text : want) {
+            assertEquals(text, heard.poll(1, TimeUnit.MINUTES));
+        }
+    }
+
+    private static void await(CountDownLatch latch) throws InterruptedException {
+        assertTrue(latch.await(1, TimeUnit.MINUTES));
+    }
+
+    /** Keeps what is logged. */
+    private final class Log implements System.Logger {
+        @Override
+        public String getName() {
+            return "test";
+        }
+
+        @Override
+        public boolean isLoggable(Level level) {
+            return true;
+        }
+
+        @Override
+        public void log(Level level, ResourceBundle bundle, String text, Throwable thrown) {
+            heard.add(level + " " + text.replaceAll("job \\S+", "job"));
+        }
+
+        @Override
+        public void log(Level level, ResourceBundle bundle, String text, Object... params) {
+            heard.add(level + " " + text);
+        }
+    }
+
+    /** The first middleware is outermost, and may change what a handler does. */
+    @Test
+    void middlewareWraps() throws InterruptedException {
+        Worker.Builder b = Worker.builder(queue).logger(new Log());
+        for (String name : List.of("outer", "inner")) {
+            b.middleware((job, next) -> {
+                heard.add(name + " before");
+                try {
+                    next.handle(job);
+                } finally {
+                    heard.add(name + " after");
+                }
+            });
+        }
+        b.middleware((job, next) -> {
+            try {
+                next.handle(job);
+            } catch (IllegalStateException e) {
+                throw new Drop("it is hopeless");
+            }
+        });
+        b.handle(job -> {
+            throw new IllegalStateException();
+        });
+        Worker worker = b.start();
+        String id = queue.push("").id();
+        hears("outer before", "inner before", "inner after", "outer after");
+        hears("WARNING job failed at delivery 1: it is hopeless");
+        assertThrows(JobFailedException.class, () -> queue.result(JobName.id(id), TestServer.PATIENCE).orThrow());
+        worker.close();
+    }
+
+    /** A lost lease interrupts its handler, and nothing that the same thread does next. */
+    @Test
+    void interruptHitsItsHandlerAlone() throws InterruptedException {
+        ExecutorService one = Executors.newSingleThreadExecutor();
+        CountDownLatch begun = new CountDownLatch(1);
+        Worker.Builder b = Worker.builder(queue).ackWait(Duration.ofMillis(300)).executor(one).handle("lost", job -> {
+            begun.countDown();
+            try {
+                new CountDownLatch(1).await();
+            } finally {
+                heard.add(job.ending().orElseThrow().toString());
+                Thread.currentThread().interrupt(); // as good code does that cannot throw
+            }
+        });
+        b.handle("next", job -> {
+            Thread.sleep(1);
+            heard.add("next");
+        });
+        Worker worker = b.start();
+        String id = queue.push(Push.of("").type("lost")).id();
+        await(begun);
+        queue.push(Push.of("").type("next"));
+        queue.remove(id);
+        hears("LOST", "next");
+        worker.close();
+        one.shutdown();
+    }
+
+    /** An interrupt comes before the end of a handler, or never. */
+    @Test
+    void interruptIsNeverLate() throws Exception {
+        ExecutorService other = Executors.newSingleThreadExecutor();
+        for (int i = 0; i < 2000; i++) {
+            Received received = new Received(new byte[0], Headers.NONE, "pq.none.ack.token", System.nanoTime());
+            Held held = new Held(new Lease(queue, received, Duration.ofHours(12)), (h, e) -> {}, e -> {});
+            assertTrue(held.beginHandler(null));
+            CountDownLatch ends = new CountDownLatch(1);
+            var ended = other.submit(() -> {
+                ends.countDown();
+                held.end(Job.Ending.LOST);
+            });
+            while (ends.getCount() > 0) {
+                Thread.onSpinWait();
+            }
+            assertTrue(held.endHandler());
+            while (!ended.isDone()) {
+                Thread.onSpinWait();
+            }
+            assertFalse(Thread.currentThread().isInterrupted());
+            held.letGo();
+        }
+        other.shutdown();
+    }
+
+    /** Handlers that compute, more than there are processors, keep their leases. */
+    @Test
+    void computingHandlersKeepTheirLeases() throws InterruptedException {
+        int jobs = 2 * Runtime.getRuntime().availableProcessors() + 1;
+        for (int i = 0; i < jobs; i++) {
+            queue.push("");
+        }
+        Worker worker = Worker.builder(queue).concurrency(jobs).ackWait(Duration.ofSeconds(3)).handle(job -> {
+            for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(5); System.nanoTime() < end; ) {
+                Thread.onSpinWait();
+            }
+            heard.add(job.ending() + " " + job.deliveries());
+        }).start();
+        for (int i = 0; i < jobs; i++) {
+            hears("Optional.empty 1");
+        }
+        worker.close();
+        assertEquals(0, queue.len());
+    }
+
+    /** A handler that goes on although it was interrupted does not keep its worker from ending. */
+    @Test
+    void handlerThatGoesOnIsLeftAlone() throws InterruptedException {
+        CountDownLatch goOn = new CountDownLatch(1);
+        Worker worker = Worker.builder(queue).logger(new Log()).handle(job -> {
+            heard.add("begun");
+            while (goOn.getCount() > 0) {
+                Thread.onSpinWait();
+            }
+            heard.add("ended");
+        }).start();
+        String id = queue.push("").id();
+        hears("begun");
+        worker.stop(Duration.ZERO);
+        hears("WARNING the handler of job {0} goes on although the worker has stopped");
+        assertEquals(State.READY, queue.get(id).state());
+        assertEquals(0, queue.get(id).deliveries());
+        goOn.countDown();
+        hears("ended");
+        assertEquals(State.READY, queue.get(id).state());
+    }
+
+    /** A handler cannot wait for the end of its own worker. */
+    @Test
+    void handlerCannotStopItsWorker() throws InterruptedException {
+        List<Worker> workers = new ArrayList<>();
+        CountDownLatch started = new CountDownLatch(1);
+        workers.add(Worker.builder(queue).handle(job -> {
+            await(started);
+            heard.add(assertThrows(IllegalStateException.class, workers.get(0)::close).getMessage());
+        }).start());
+        queue.push("");
+        started.countDown();
+        hears("stop in a handler, which it would wait for: want another thread");
+        workers.get(0).close();
+    }
+
+    /** A worker ends with its connection, and says why. */
+    @Test
+    void closedConnectionEndsTheWorker() throws InterruptedException {
+        Worker worker = Worker.builder(queue).handle(job -> {}).start();
+        queue.push("");
+        TestServer.await("the job is done", () -> queue.len() == 0);
+        client.connection().close();
+        ExecutionException end = assertThrows(ExecutionException.class, () -> worker.ended().get(1, TimeUnit.MINUTES));
+        assertInstanceOf(NotSentException.class, end.getCause());
+        assertThrows(NotSentException.class, () -> Worker.builder(queue).handle(job -> {}).build().run());
+    }
+
+    /** A worker whose thread is interrupted gives its job back before it returns. */
+    @Test
+    void interruptedRunGivesBack() throws InterruptedException {
+        Worker worker = Worker.builder(queue).handle(job -> {
+            heard.add("begun");
+            new CountDownLatch(1).await();
+        }).build();
+        Thread thread = new Thread(() -> {
+            assertThrows(InterruptedException.class, worker::run);
+            heard.add("ended");
+        });
+        thread.start();
+        String id = queue.push("").id();
+        hears("begun");
+        thread.interrupt();
+        hears("ended");
+        assertEquals(State.READY, queue.get(id).state());
+        assertEquals(0, queue.get(id).deliveries());
+    }
+
+    /** Options that no worker can have are refused when they are set. */
+    @Test
+    void optionsAreChecked() {
+        Worker.Builder b = Worker.builder(queue);
+        assertThrows(BadArgumentException.class, b::build);
+        assertThrows(BadArgumentException.class, () -> b.concurrency(0));
+        assertThrows(BadArgumentException.class, () -> b.ackWait(Duration.ofMillis(1)));
+        assertThrows(BadArgumentException.class, () -> b.holder("x".repeat(129)));
+        assertThrows(BadArgumentException.class, () -> b.jobTimeout(Duration.ZERO));
+        assertThrows(BadArgumentException.class, () -> b.retryDelay(Duration.ofSeconds(-1)));
+        assertThrows(BadArgumentException.class, () -> b.handle("email", null));
+        assertThrows(BadArgumentException.class, () -> b.handle(job -> {}).handle(job -> {}));
+        assertThrows(BadArgumentException.class, () -> Worker.builder(client.fifoQueue("q")).max());
+        Worker worker = b.build();
+        worker.close(); // before it has begun
+        worker.start();
+        assertThrows(IllegalStateException.class, worker::start);
+        assertTrue(worker.ended().isDone());
+    }
+}

@@ -26,8 +26,8 @@ func (e *Env) Relay(prefix string, on func(*nats.Msg) *nats.Msg) {
 		inbox := nats.NewInbox()
 		_, err := nc.Subscribe(inbox, func(r *nats.Msg) {
 			back := &nats.Msg{Subject: m.Reply, Header: r.Header, Data: r.Data}
-			if r.Reply != "" {
-				back.Reply = prefix + strings.TrimPrefix(r.Reply, subjects.DefaultPriorityPrefix)
+			if rest, isOfQueue := strings.CutPrefix(r.Reply, subjects.DefaultPriorityPrefix+"."); isOfQueue {
+				back.Reply = prefix + "." + rest
 			}
 
 			_ = nc.PublishMsg(back) // fails without a subject

@@ -59,12 +59,13 @@ func joinsAndKills(s *story) {
 		part, do(brief, step{"member", "jobs", part}), do(step{"drop", "no such user"})})
 	const fans = 12
 	s.names = map[string]string{}
-	first.ask("pushMany", in{"items": slices.Repeat([]in{{"value": fan}}, fans)}).answer()
 
 	// An acknowledgement that is lost is sent again long before this lease is over.
 	safe := in{"concurrency": "4", "ackWait": "20s"}
 	first.answers("work", safe, `null`)
 	second.answers("work", in{"concurrency": "4", "ackWait": "1s"}, `null`)
+	s.waits(2)
+	first.ask("pushMany", in{"items": slices.Repeat([]in{{"value": fan}}, fans)}).answer()
 	second.hearsSome(8)
 	second.kill()
 	s.env.NATS.Restart()

@@ -297,12 +297,13 @@ func crowd(s *story) {
 		items = append(items, in{"value": value})
 	}
 	s.names = map[string]string{}
-	first.ask("pushMany", in{"items": items}).answer()
 
 	// An acknowledgement that is lost is sent again long before this lease is over.
 	safe := in{"concurrency": "4", "ackWait": "20s"}
 	first.answers("work", safe, `null`)
 	second.answers("work", in{"concurrency": "4", "ackWait": "1s"}, `null`)
+	s.waits(2)
+	first.ask("pushMany", in{"items": items}).answer()
 	second.hearsSome(8)
 	second.kill()
 	s.env.NATS.Restart()

@@ -376,6 +376,17 @@ func (s *story) holdsBack(want map[string]time.Duration) {
 	})
 }
 
+// waits waits until that many workers wait for jobs, so that none of them can do all jobs alone.
+func (s *story) waits(workers int) {
+	s.Helper()
+	testenv.Eventually(s, func() error {
+		if now := s.env.Bridge.Waiters(); now != workers {
+			return fmt.Errorf("%d workers wait: want %d", now, workers)
+		}
+		return nil
+	})
+}
+
 // kept waits until the queue keeps these jobs that are done, the newest first: "job1 0 done 1".
 func (s *story) kept(queue string, want ...string) {
 	s.Helper()

@@ -93,12 +93,13 @@ func parentsAndKills(s *story) {
 		last := do(brief, step{"return", b64(strconv.Itoa(n))})
 		items = append(items, in{"value": do(brief, step{"next", "jobs", last})})
 	}
-	ids := first.ask("pushMany", in{"items": items}).answer().Value.([]any)
 
 	// An acknowledgement that is lost is sent again long before this lease is over.
 	safe := in{"concurrency": "8", "ackWait": "20s"}
 	first.answers("work", safe, `null`)
 	second.answers("work", in{"concurrency": "8", "ackWait": "1s"}, `null`)
+	s.waits(2)
+	ids := first.ask("pushMany", in{"items": items}).answer().Value.([]any)
 	second.hearsSome(8)
 	second.kill()
 	s.env.NATS.Restart()

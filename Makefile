@@ -45,9 +45,8 @@ patiently = (trap exit TERM; n=0; while sleep 1; kill -0 $$$$ 2>/dev/null; do \
 NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build dist dist-javascript dist-python clean check fmt fmt-check vet staticcheck test test-browser \
-	test-fdb test-clients test-javascript test-python test-packages clients busy-clients test-modules \
-	test-image test-all nightly soak verify fuzz jetstream-suite \
+.PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript test-java \
+	test-python test-packages clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite \
 	celery-suite leaf-versions bench bench-growth bench-peers bench-workers scale shots
 
 help: ## list the targets
@@ -210,6 +209,30 @@ test-python: ## check and test the Python package: PYTHON= PYTHONS= RUN=
 			{ $(PYTEST) $(OR_NONE); } && { $(CELERY) $(OR_NONE); }); \
 	done
 
+# Any Java from 17 on, and Maven. JAVA names the one that runs the driver, whose classes are loaded once for all its runs.
+JAVA        := java
+JAVA_17      = command -v mvn >/dev/null && command -v "$(JAVA)" >/dev/null && [ "$$($(JAVA) -version 2>&1 | sed -n '1s/[^"]*"\([0-9]*\).*/\1/p')" -ge 17 ]
+NO_JAVA      = Java 17 or later, Maven, and Maven Central
+JAVA_HOME_OF = $(shell $(JAVA) -XshowSettings:properties -version 2>&1 | sed -n 's/ *java.home = //p')
+JAVA_DRIVER := client/java/driver/target/driver.jar
+JAVA_SOURCES = $(shell find client/java/client client/java/driver -path '*/target' -prune -o \( -name '*.java' -o -name pom.xml \) -print) \
+	client/java/pom.xml
+$(JAVA_DRIVER): $(JAVA_SOURCES)
+	cd client/java && mvn -B -q -pl driver -am -DskipTests package
+	cd $(@D) && { cat "$(JAVA_HOME_OF)/lib/classlist"; for jar in driver.jar lib/pqbridge-client-*.jar lib/jnats-*.jar; do jar tf $$jar; done | \
+		sed -n 's/\.class$$//p'; } >classes.txt && $(JAVA) -Xshare:dump -XX:SharedClassListFile=classes.txt \
+		-XX:SharedArchiveFile=driver.jsa -XX:+UseSerialGC -Xlog:disable -cp $(CURDIR)/$@
+
+# All checks and tests of the modules with one JDK, and their tests with each other one that is here.
+JDKS = $(sort $(patsubst %/bin/javac,%,$(wildcard $(JAVA_HOME)/bin/javac /usr/lib/jvm/*-2[0-9]-*/bin/javac /usr/lib/jvm/*-1[7-9]-*/bin/javac)))
+test-java: ## check and test the modules for Java: JDKS=
+	@$(JAVA_17) || { echo "test-java needs $(NO_JAVA)"; exit 1; }
+	@mkdir -p bin
+	go build $(BUILD_FLAGS) $(TAG_FLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq github.com/nats-io/nats-server/v2
+	cd client/java && set -e; goal=verify; for jdk in $(JDKS); do \
+		echo "$$jdk"; JAVA_HOME=$$jdk mvn -B -q $$goal; goal=test; done
+
+# Not trimmed, so that nothing is compiled again for this.
 PACKAGES_OF = $(CURDIR)/bin/packages
 test-packages: ## test the packages of the programs for PyPI and npm
 	@$(NODE_20) || { echo "test-packages needs $(NO_NODE)"; exit 1; }
@@ -218,11 +241,11 @@ test-packages: ## test the packages of the programs for PyPI and npm
 	$(MAKE) --no-print-directory dist VERSION=v0.0.0 DIST=$(PACKAGES_OF) PLATFORMS=$$(go env GOOS)/$$(go env GOARCH)
 	PATH="$(PYTHON_ENV)/bin:$$PATH" PQ_TEST_PACKAGES=$(PACKAGES_OF) $(TEST) -count=1 -v -run '^TestPackages' ./cmd/pqbridge
 
-# The clients in other languages are built if they can be. Without npm or PyPI their tests say what is missing, or fail
+# The clients in other languages are built if they can be. Without npm, PyPI or Maven Central their tests say what is missing, or fail
 # with PQ_TEST_CLIENTS=all. The examples find packages there.
-NO_CLIENTS = $(strip $(foreach program,node python3 rustc nats,$(if $(shell command -v $(program)),,$(program))))
+NO_CLIENTS = $(strip $(foreach program,node python3 java mvn rustc nats,$(if $(shell command -v $(program)),,$(program))))
 NODE_PATH ?= $(CURDIR)/client/javascript/node_modules
-CLIENTS    = PATH="$(PYTHON_ENV)/bin:$$PATH" PQ_TEST_PYTHON="$(PYTHON_ENV)/bin/python" NODE_PATH="$(NODE_PATH)" PQ_TEST_CLIENTS=$(or $(PQ_TEST_CLIENTS),1)
+CLIENTS    = PATH="$(PYTHON_ENV)/bin:$$PATH" PQ_TEST_PYTHON="$(PYTHON_ENV)/bin/python" PQ_TEST_JAVA="$(JAVA)" NODE_PATH="$(NODE_PATH)" PQ_TEST_CLIENTS=$(or $(PQ_TEST_CLIENTS),1)
 test-clients: clients ## test clients and examples in other languages: RUN=
 	$(if $(NO_CLIENTS),@echo "test-clients leaves out what needs $(NO_CLIENTS)")
 	@mkdir -p bin
@@ -232,6 +255,7 @@ test-clients: clients ## test clients and examples in other languages: RUN=
 clients:
 	@{ $(NODE_20) && $(MAKE) --no-print-directory $(JAVASCRIPT); } || echo "left out: the JavaScript client needs $(NO_NODE)"
 	@{ $(PYTHON_310) && $(MAKE) --no-print-directory $(PYTHON_ENV)/installed; } || echo "left out: the Python client needs $(NO_PYTHON)"
+	@{ $(JAVA_17) && $(MAKE) --no-print-directory $(JAVA_DRIVER); } || echo "left out: the Java client needs $(NO_JAVA)"
 
 # The table of behaviour beside busy loops, as many as there are processors unless LOOPS says otherwise.
 TABLES := 20
@@ -380,7 +404,7 @@ bench-peers: ## measure other queues beside it: QUEUES= BENCH= TURNS= SECONDS=
 	@grep -q '^PASS' bin/peers.txt && go tool benchstat -row /op -col /queue -ignore /round bin/peers.txt
 
 # An empty handler, 64 jobs at once, one process; and 64 pushes, and calls, at once.
-bench-workers: build clients ## measure workers, pushes and calls in three languages: PQBRIDGE= TURNS=
+bench-workers: build clients ## measure workers, pushes and calls in four languages: PQBRIDGE= TURNS=
 	$(CLIENTS) TMPDIR=$(BENCH_TMP) $(TEST) -timeout 0 -run '^$$' -bench Workers -benchtime 1x -count $(TURNS) \
 		./testenv/clients -pqbridge $(abspath $(PQBRIDGE)) $(FLAGS) | tee bin/workers.txt
 	@grep -q '^PASS' bin/workers.txt && go tool benchstat -row /op,/language bin/workers.txt

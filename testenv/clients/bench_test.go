@@ -75,7 +75,7 @@ func BenchmarkWorkers(b *testing.B) {
 		})
 	}
 	for _, op := range []string{"work", "push", "call"} {
-		for _, l := range []language{inGo, inJavaScript, inPython} {
+		for _, l := range []language{inGo, inJavaScript, inPython, inJava} {
 			measure(b, op, l)
 		}
 	}
@@ -125,7 +125,7 @@ func workOff(
 
 var epoch = time.Now()
 
-// work is the worker in Go. Those in JavaScript and Python are beside their drivers.
+// work is the worker in Go. Those in other languages are beside their drivers.
 func work() error {
 	nc, err := nats.Connect(os.Getenv("NATS_URL"))
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package clients defines the lines that a driver speaks, and has the table of behaviour that
 // clients in all languages share. Its tests run each scenario of the table with a driver in Go;
-// make test-clients runs them with drivers in JavaScript and Python too. Answers, events, and the
+// make test-clients runs them with drivers in JavaScript, Python and Java too. Answers, events, and the
 // queue afterwards must be the same in each language.
 //
 // A driver is a thin program over one client. It knows no scenario: commands say what to do, and
@@ -91,7 +91,7 @@
 //
 //	["wait", d]            pause; ends early with the job's signal
 //	["block", d]           pause, deaf to the signal, and stop everything that handlers can stop:
-//	                       in JavaScript the event loop, in Python the thread
+//	                       in JavaScript the event loop, in Python and Java the thread
 //	["thread"]             as the first step: run the handler in a thread, where there is a choice
 //	["progress", text]     say how far the job is
 //	["next", queue, bytes] push to that queue with the acknowledgement

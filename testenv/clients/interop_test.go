@@ -12,10 +12,11 @@ import (
 )
 
 // A job that is pushed from Python and fails in JavaScript is found by its id in Go, is sent back
-// by pq, and is done in Python. JavaScript reads its result.
+// by pq, and is done in Java. JavaScript reads its result. What Java then pushes is done in Python,
+// and Go reads that result.
 func TestInterop(t *testing.T) {
 	harness.OnlyClients(t)
-	for _, l := range []language{inJavaScript, inPython} {
+	for _, l := range []language{inJavaScript, inPython, inJava} {
 		l.mustRun(t)
 	}
 	t.Parallel()
@@ -30,6 +31,7 @@ func TestInterop(t *testing.T) {
 	s.configure(client.Settings{MaxDeliver: 1, Keep: time.Hour})
 	python := s.start(inPython).isReady()
 	javaScript := s.start(inJavaScript).isReady()
+	java := s.start(inJava).isReady()
 	const priority = "9007199254740993"
 	value := do(step{"wait", "1s"}, step{"return", b64("größer ✓")})
 
@@ -52,9 +54,15 @@ func TestInterop(t *testing.T) {
 	s.holds("jobs", "job1 "+priority+" ready 0")
 
 	waits := javaScript.ask("result", in{"id": "job1", "wait": "1m"})
-	python.answers("work", nil, `null`)
-	python.hears("start job1 1 type größer", "end job1 done")
+	java.answers("work", nil, `null`)
+	java.hears("start job1 1 type größer", "end job1 done")
 	waits.answers(done(b64("größer ✓")))
-	s.kept("jobs", "job1 "+priority+" done 1")
+	java.answers("stop", nil, `null`)
+
+	java.pushes("job2", in{"value": value, "type": "größer", "group": "Müller & Söhne"})
+	python.answers("work", in{"types": []string{"größer"}}, `null`)
+	python.hears("start job2 1 type größer handler größer", "end job2 done")
+	s.driver().answers("result", in{"id": "job2", "wait": "1m"}, done(b64("größer ✓")))
+	s.kept("jobs", "job2 0 done 1", "job1 "+priority+" done 1")
 	s.end()
 }

@@ -78,16 +78,32 @@ var (
 		worker:  []string{python, clients + "/python/driver/worker.py"},
 		needs:   []string{python},
 	}
+	inJava = language{
+		name: "Java",
+		program: []string{
+			java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m", "-Xlog:disable",
+			"-XX:SharedArchiveFile=" + javaDriver + "/driver.jsa",
+			"-jar", javaDriver + "/driver.jar",
+		},
+		worker: []string{java, "-cp", javaDriver + "/driver.jar", "io.github.pqbridge.driver.Bench"},
+		needs:  []string{java, javaDriver + "/driver.jar"},
+	}
 )
 
 const clients = "../../client"
 
+// javaDriver is the folder of the driver in Java. Its archive of classes knows it by its full name.
+var javaDriver = must(filepath.Abs(clients + "/java/driver/target"))
+
 // python has the client's packages.
 var python = cmp.Or(os.Getenv("PQ_TEST_PYTHON"), "../../bin/python/bin/python")
 
+// java runs the driver in Java.
+var java = cmp.Or(os.Getenv("PQ_TEST_JAVA"), "java")
+
 // missing returns what the language needs and this machine does not have.
 func (l language) missing() (names []string) {
-	for _, name := range append(l.needs, l.program...) {
+	for _, name := range l.needs {
 		_, err := exec.LookPath(name)
 		if _, there := os.Stat(name); err != nil && there != nil {
 			names = append(names, filepath.Clean(name))
@@ -118,6 +134,8 @@ func TestGo(t *testing.T) { tellAll(t, inGo) }
 func TestJavaScript(t *testing.T) { tellAll(t, inJavaScript) }
 
 func TestPython(t *testing.T) { tellAll(t, inPython) }
+
+func TestJava(t *testing.T) { tellAll(t, inJava) }
 
 func tellAll(t *testing.T, l language) {
 	if l.name != inGo.name {

@@ -12,7 +12,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.stream.Collectors;
 
 /** An object of a reply, and how requests write theirs. */
 record Json(Map<String, JsonValue> members) {
@@ -109,21 +108,45 @@ record Json(Map<String, JsonValue> members) {
 
     /** Returns JSON in ASCII, which a header can carry. */
     static String text(Object value) {
-        if (value == null || value instanceof Boolean || value instanceof Number) {
-            return String.valueOf(value);
-        }
+        StringBuilder out = new StringBuilder();
+        write(out, value);
+        return out.toString();
+    }
+
+    private static void write(StringBuilder out, Object value) {
+        String separator = "";
         if (value instanceof Map<?, ?> map) {
-            return map.entrySet().stream()
-                    .map(e -> text(e.getKey()) + ":" + text(e.getValue()))
-                    .collect(Collectors.joining(",", "{", "}"));
+            out.append('{');
+            for (Map.Entry<?, ?> member : map.entrySet()) {
+                write(out.append(separator), member.getKey());
+                write(out.append(':'), member.getValue());
+                separator = ",";
+            }
+            out.append('}');
+        } else if (value instanceof List<?> list) {
+            out.append('[');
+            for (Object one : list) {
+                write(out.append(separator), one);
+                separator = ",";
+            }
+            out.append(']');
+        } else if (value instanceof String text) {
+            quote(out, Wire.checkText("a text", text));
+        } else {
+            out.append(value);
         }
-        if (value instanceof List<?> list) {
-            return list.stream().map(Json::text).collect(Collectors.joining(",", "[", "]"));
+    }
+
+    private static void quote(StringBuilder out, String text) {
+        out.append('"');
+        for (int i = 0; i < text.length(); i++) {
+            char c = text.charAt(i);
+            if (c < ' ' || c > '~' || c == '"' || c == '\\') {
+                out.append(String.format("\\u%04x", (int) c));
+            } else {
+                out.append(c);
+            }
         }
-        StringBuilder out = new StringBuilder("\"");
-        for (char c : Wire.checkText("a text", String.valueOf(value)).toCharArray()) {
-            out.append(c < ' ' || c > '~' || c == '"' || c == '\\' ? String.format("\\u%04x", (int) c) : c);
-        }
-        return out.append('"').toString();
+        out.append('"');
     }
 }

@@ -23,6 +23,7 @@ public final class Lease extends Item {
 
     final Queue queue;
     final String ackSubject;
+    private final String token;
     private volatile Duration length;
     private volatile long began;
 
@@ -35,6 +36,8 @@ public final class Lease extends Item {
         if (ackSubject == null || ackSubject.isEmpty()) {
             throw new BadReplyException("a leased item without a reply subject: job " + id());
         }
+        int at = ackSubject.lastIndexOf(".ack.");
+        this.token = at < 0 ? "" : ackSubject.substring(at + ".ack.".length());
         this.length = ackWait.isZero() ? Wire.parseDuration(all().get("Pq-Ack-Wait", "0")) : ackWait;
     }
 
@@ -178,7 +181,7 @@ public final class Lease extends Item {
 
     /** Returns how long to wait for a reply, so that there is time for another attempt. */
     Duration patience() {
-        Duration third = length.dividedBy(3);
+        Duration third = Duration.ofNanos(length.toNanos() / 3);
         Duration most = third.compareTo(Link.LATE_REPLY) < 0 ? Link.LATE_REPLY : third;
         return most.compareTo(queue.client.timeout) < 0 ? most : queue.client.timeout;
     }
@@ -187,8 +190,5 @@ public final class Lease extends Item {
     String acks() { return ackSubject.substring(0, ackSubject.length() - token().length()); }
 
     /** Returns the token of the lease, "" for a client of another account than the bridge. */
-    String token() {
-        int at = ackSubject.lastIndexOf(".ack.");
-        return at < 0 ? "" : ackSubject.substring(at + ".ack.".length());
-    }
+    String token() { return token; }
 }

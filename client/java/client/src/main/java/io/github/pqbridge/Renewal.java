@@ -36,7 +36,7 @@ final class Renewal {
     }
 
     private Duration every() {
-        Duration third = lease.ackWait().dividedBy(3);
+        Duration third = Duration.ofNanos(lease.ackWait().toNanos() / 3);
         return third.compareTo(LEAST) < 0 ? LEAST : third;
     }
 

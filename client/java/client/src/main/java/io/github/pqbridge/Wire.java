@@ -25,7 +25,6 @@ final class Wire {
     private static final Pattern HEADER = Pattern.compile("[!#$%&'*+.^_`|~0-9A-Za-z-]+");
     private static final Pattern VALUE = // other halves of pairs are bytes
             Pattern.compile("[^\r\n\\x{D800}-\\x{DC7F}\\x{DD00}-\\x{DFFF}]*");
-    private static final Pattern BLANKS = Pattern.compile("^[ \t]+|[ \t]+$");
     private static final Pattern HALF = Pattern.compile("\\p{Cs}"); // of a pair
     private static final Pattern PART = Pattern.compile("([0-9]+(?:\\.[0-9]+)?)(ns|us|ms|s|m|h)");
     private static final Map<String, Duration> UNITS = Map.of(
@@ -55,7 +54,7 @@ final class Wire {
 
     /** Returns a text that JSON and UTF-8 can carry. */
     static String checkText(String what, String text) {
-        if (HALF.matcher(required(what, text)).find()) {
+        if (!isAscii(required(what, text)) && HALF.matcher(text).find()) {
             throw new BadArgumentException(what + " " + shown(text) + ": half of a surrogate pair; want text");
         }
         return text;
@@ -83,8 +82,23 @@ final class Wire {
             throw new BadArgumentException("header " + name + ": " + shown(value)
                     + ": want a value in one line, without halves of surrogate pairs");
         }
-        return BLANKS.matcher(value).replaceAll("");
+        return withoutBlanks(value, 0, value.length());
     }
+
+    /** Returns a part of a text without blanks around it. */
+    private static String withoutBlanks(String text, int from, int to) {
+        int first = from;
+        int end = to;
+        while (first < end && isBlank(text.charAt(first))) {
+            first++;
+        }
+        while (first < end && isBlank(text.charAt(end - 1))) {
+            end--;
+        }
+        return text.substring(first, end);
+    }
+
+    private static boolean isBlank(char c) { return c == ' ' || c == '\t'; }
 
     /** Returns a text for a message of an exception. */
     static String shown(String text) {
@@ -162,7 +176,14 @@ final class Wire {
         return out.flip().toString();
     }
 
-    static boolean isAscii(String text) { return text.chars().allMatch(c -> c < 128); }
+    static boolean isAscii(String text) {
+        for (int i = 0; i < text.length(); i++) {
+            if (text.charAt(i) > 127) {
+                return false;
+            }
+        }
+        return true;
+    }
 
     /** Reports whether jnats sends these headers. */
     static boolean arePlain(List<Header> headers) { return headers.stream().allMatch(h -> isAscii(h.value())); }
@@ -222,12 +243,14 @@ final class Wire {
     /** Returns the headers of a block, which may be empty. */
     static List<Header> parseBlock(byte[] block) {
         List<Header> headers = new ArrayList<>();
-        for (String line : decode(block, Math.min(START.length, block.length), block.length).split("\r\n")) {
-            int colon = line.indexOf(':');
-            if (colon > 0) {
-                String value = BLANKS.matcher(line.substring(colon + 1)).replaceAll("");
-                headers.add(new Header(line.substring(0, colon), value));
+        String text = decode(block, Math.min(START.length, block.length), block.length);
+        int from = 0;
+        for (int end = text.indexOf("\r\n"); end >= 0; end = text.indexOf("\r\n", from)) {
+            int colon = text.indexOf(':', from);
+            if (from < colon && colon < end) {
+                headers.add(new Header(text.substring(from, colon), withoutBlanks(text, colon + 1, end)));
             }
+            from = end + 2;
         }
         return headers;
     }

@@ -405,7 +405,7 @@ bench-peers: ## measure other queues beside it: QUEUES= BENCH= TURNS= SECONDS=
 
 # An empty handler, 64 jobs at once, one process; and 64 pushes, and calls, at once.
 bench-workers: build clients ## measure workers, pushes and calls in four languages: PQBRIDGE= TURNS=
-	$(CLIENTS) TMPDIR=$(BENCH_TMP) $(TEST) -timeout 0 -run '^$$' -bench Workers -benchtime 1x -count $(TURNS) \
+	$(CLIENTS) PQ_TEST_JAVAS="$(JDKS:%=%/bin/java)" TMPDIR=$(BENCH_TMP) $(TEST) -timeout 0 -run '^$$' -bench Workers -benchtime 1x -count $(TURNS) \
 		./testenv/clients -pqbridge $(abspath $(PQBRIDGE)) $(FLAGS) | tee bin/workers.txt
 	@grep -q '^PASS' bin/workers.txt && go tool benchstat -row /op,/language bin/workers.txt
 

@@ -2,13 +2,16 @@ package clients_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,10 +78,25 @@ func BenchmarkWorkers(b *testing.B) {
 		})
 	}
 	for _, op := range []string{"work", "push", "call"} {
-		for _, l := range []language{inGo, inJavaScript, inPython, inJava} {
+		for _, l := range append([]language{inGo, inJavaScript, inPython}, javas()...) {
 			measure(b, op, l)
 		}
 	}
+}
+
+// javas returns the language Java for each of the programs that PQ_TEST_JAVAS names.
+func javas() (all []language) {
+	for _, name := range strings.Fields(cmp.Or(os.Getenv("PQ_TEST_JAVAS"), java)) {
+		l := inJava
+		l.worker = append([]string{name}, l.worker[1:]...)
+		if version, err := exec.Command(name, "-version").CombinedOutput(); err == nil {
+			quoted := strings.SplitN(string(version), `"`, 3) // openjdk version "17.0.15" ...
+			major, _, _ := strings.Cut(quoted[1], ".")
+			l.name += " " + major
+		}
+		all = append(all, l)
+	}
+	return all
 }
 
 // answerCalls does the jobs of calls until it is stopped.

@@ -7,6 +7,7 @@ import java.time.Duration;
  * backoff of the queue nor the retry delay of the worker counts. The delivery does.
  */
 public class RetryAfter extends RuntimeException {
+    /** Until the job comes back. */
     private final Duration delay;
 
     /**

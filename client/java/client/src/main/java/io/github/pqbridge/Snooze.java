@@ -4,6 +4,7 @@ import java.time.Duration;
 
 /** Thrown by a {@link Handler} to have its job come back later, without counting the delivery. */
 public class Snooze extends RuntimeException {
+    /** Until the job comes back. */
     private final Duration delay;
 
     /**

@@ -26,7 +26,8 @@ func (e *Env) Relay(prefix string, on func(*nats.Msg) *nats.Msg) {
 		inbox := nats.NewInbox()
 		_, err := nc.Subscribe(inbox, func(r *nats.Msg) {
 			back := &nats.Msg{Subject: m.Reply, Header: r.Header, Data: r.Data}
-			if rest, isOfQueue := strings.CutPrefix(r.Reply, subjects.DefaultPriorityPrefix+"."); isOfQueue {
+			rest, isOfQueue := strings.CutPrefix(r.Reply, subjects.DefaultPriorityPrefix+".")
+			if isOfQueue {
 				back.Reply = prefix + "." + rest
 			}
 

@@ -1,7 +1,7 @@
 // Package clients defines the lines that a driver speaks, and has the table of behaviour that
 // clients in all languages share. Its tests run each scenario of the table with a driver in Go;
-// make test-clients runs them with drivers in JavaScript, Python and Java too. Answers, events, and the
-// queue afterwards must be the same in each language.
+// make test-clients runs them with drivers in JavaScript, Python and Java too. Answers, events, and
+// the queue afterwards must be the same in each language.
 //
 // A driver is a thin program over one client. It knows no scenario: commands say what to do, and
 // the value of a job says what its handler does. It connects to NATS_URL, trying again until that

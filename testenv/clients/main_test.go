@@ -85,8 +85,10 @@ var (
 			"-XX:SharedArchiveFile=" + javaDriver + "/driver.jsa",
 			"-jar", javaDriver + "/driver.jar",
 		},
-		worker: []string{java, "-cp", javaDriver + "/driver.jar", "io.github.pqbridge.driver.Bench"},
-		needs:  []string{java, javaDriver + "/driver.jar"},
+		worker: []string{
+			java, "-cp", javaDriver + "/driver.jar", "io.github.pqbridge.driver.Bench",
+		},
+		needs: []string{java, javaDriver + "/driver.jar"},
 	}
 )
 

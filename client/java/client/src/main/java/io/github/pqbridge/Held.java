@@ -89,9 +89,9 @@ final class Held {
         }
     }
 
-    /** Gives up a handler that goes on although it should end, and reports whether it does. */
+    /** Gives up a handler that goes on although it should end, or never began, and reports whether it does. */
     synchronized boolean abandon() {
-        isAbandoned = isHandling;
+        isAbandoned = !isOver;
         return isAbandoned;
     }
 

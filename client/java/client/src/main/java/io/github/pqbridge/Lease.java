@@ -170,8 +170,9 @@ public final class Lease extends Item {
 
     /** Shortens a text to what a message has room for; the bridge keeps less. */
     private static String cut(String reason) {
-        String text = Wire.required("reason", reason).replaceAll("\\p{Cs}", "?"); // halves of pairs
-        return text.length() > MAX_REASON ? text.substring(0, MAX_REASON) + "..." : text;
+        String text = Wire.required("reason", reason);
+        text = text.length() > MAX_REASON ? text.substring(0, MAX_REASON) + "..." : text;
+        return text.replaceAll("\\p{Cs}", "?"); // halves of pairs, also of one that was cut
     }
 
     /** Sends an acknowledgement once, and returns the reply. */

@@ -104,7 +104,7 @@ public record Outcome(Kind kind, String text, Duration delay, Throwable error) {
     private static String said(Throwable thrown) {
         try {
             return thrown.getMessage() == null ? "" : thrown.getMessage();
-        } catch (RuntimeException broken) {
+        } catch (RuntimeException | Error broken) {
             return "";
         }
     }

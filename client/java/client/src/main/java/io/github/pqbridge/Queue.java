@@ -108,8 +108,8 @@ public final class Queue {
      * @return what names it, or the exception
      */
     public CompletableFuture<Pushed> pushAsync(Push push) {
-        Wire.required("push", push);
-        return Threads.async(Threads.SHORT, () -> push(push));
+        Push own = Wire.required("push", push).copy(); // the caller may change it
+        return Threads.async(Threads.SHORT, () -> push(own));
     }
 
     /**
@@ -129,7 +129,7 @@ public final class Queue {
      * @return what names them, or the exception
      */
     public CompletableFuture<List<Pushed>> pushBatchAsync(List<Push> items) {
-        List<Push> all = List.copyOf(Wire.required("items", items));
+        List<Push> all = Wire.required("items", items).stream().map(p -> Wire.required("an item", p).copy()).toList();
         return Threads.async(Threads.SHORT, () -> pushBatch(all));
     }
 
@@ -207,8 +207,8 @@ public final class Queue {
      * @return the result, or the exception
      */
     public CompletableFuture<JobResult> callAsync(Push push) {
-        Wire.required("push", push);
-        return Threads.async(Threads.LONG, () -> call(push));
+        Push own = Wire.required("push", push).copy();
+        return Threads.async(Threads.LONG, () -> call(own));
     }
 
     /**
@@ -219,8 +219,8 @@ public final class Queue {
      * @return the result, or the exception
      */
     public CompletableFuture<JobResult> callAsync(Push push, Duration wait) {
-        Wire.required("push", push);
-        return Threads.async(Threads.LONG, () -> call(push, wait));
+        Push own = Wire.required("push", push).copy();
+        return Threads.async(Threads.LONG, () -> call(own, wait));
     }
 
     /**

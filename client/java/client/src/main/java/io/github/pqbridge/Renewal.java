@@ -74,26 +74,43 @@ final class Renewal {
         timer = Threads.TIMER.schedule(this::begin, Math.max(0, wait), TimeUnit.NANOSECONDS);
     }
 
-    private synchronized void begin() {
-        if (!ended && !busy) {
+    private void begin() {
+        synchronized (this) {
+            if (ended || busy) {
+                return;
+            }
             busy = true;
+        }
+        if (!lease.queue.link.isConnected()) { // then it takes no thread, whose number is limited
+            tell(new NotSentException("no connection to a NATS server", true), null, lease.left());
+            return;
+        }
+        try {
             Threads.RENEWALS.execute(this::extend);
+        } catch (OutOfMemoryError noThread) {
+            tell(new NotSentException("no thread: " + noThread.getMessage(), true), null, lease.left());
         }
     }
 
     private void extend() {
         byte[] said = takeProgress();
         long left = lease.left();
-        long every = every().toNanos();
         PqException failure = null;
         try {
             // A lease that is over still counts if nobody else has the job. This is the last attempt then.
-            Duration timeout = left > 0 ? Duration.ofNanos(Math.min(every, left)) : LAST_ATTEMPT;
+            Duration timeout = left > 0 ? Duration.ofNanos(Math.min(every().toNanos(), left)) : LAST_ATTEMPT;
             lease.extend(said, timeout.compareTo(SHORTEST) < 0 ? SHORTEST : timeout);
         } catch (PqException e) {
             failure = e;
+        } catch (RuntimeException | Error e) {
+            failure = new NotSentException("cannot extend a lease: " + e, true);
         }
-        if (!note(failure, said, left, every)) {
+        tell(failure, said, left);
+    }
+
+    /** Tells what has come of a request that began with so much left of the lease, and goes on. */
+    private void tell(PqException failure, byte[] said, long left) {
+        if (!note(failure, said, left, every().toNanos())) {
             (lost || left <= 0 ? onLost : onFailure).accept(failure);
         }
         schedule();

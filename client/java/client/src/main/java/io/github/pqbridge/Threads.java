@@ -77,10 +77,17 @@ final class Threads {
     static <T> CompletableFuture<T> async(Executor executor, Supplier<T> call) {
         CompletableFuture<T> future = new CompletableFuture<>();
         FutureTask<Void> task = new FutureTask<>(() -> {
+            Runnable complete;
             try {
-                future.complete(call.get());
+                T value = call.get();
+                complete = () -> future.complete(value);
             } catch (Throwable e) {
-                future.completeExceptionally(e);
+                complete = () -> future.completeExceptionally(e);
+            }
+            if (executor == SHORT && future.getNumberOfDependents() > 1) { // beside the one below
+                LONG.execute(complete); // what depends on it may wait for another one
+            } else {
+                complete.run();
             }
         }, null);
         future.whenComplete((value, error) -> {

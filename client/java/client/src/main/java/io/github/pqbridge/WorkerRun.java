@@ -104,7 +104,7 @@ final class WorkerRun {
     private void abandon() {
         for (Held h : allHeld()) {
             if (h.abandon()) {
-                o.logger.log(WARNING, "the handler of job {0} goes on although the worker has stopped", h.job.id());
+                o.logger.log(WARNING, "job {0} has not ended although the worker has stopped", h.job.id());
                 inBackground(() -> sendBack(h, Outcome.of(Job.Ending.STOPPED)));
             }
         }
@@ -121,8 +121,8 @@ final class WorkerRun {
     private void inBackground(Runnable task) {
         try {
             background.execute(task);
-        } catch (RejectedExecutionException overdue) {
-            task.run(); // which makes no request any more
+        } catch (RejectedExecutionException | OutOfMemoryError noThread) {
+            task.run(); // which makes no request any more, if the time to settle is over
         }
     }
 
@@ -134,11 +134,11 @@ final class WorkerRun {
 
     /** Ends the worker: trying again cannot help. */
     private void fail(Throwable error) {
-        o.logger.log(ERROR, "the worker of queue " + o.queue.name() + " ends", error);
         synchronized (lock) {
             failure = failure == null ? error : failure;
         }
         beginStop(GRACE);
+        o.logger.log(ERROR, "the worker of queue " + o.queue.name() + " ends", error);
     }
 
     private void checkEnded() {
@@ -183,7 +183,7 @@ final class WorkerRun {
             }
         } catch (InterruptedException end) {
             // only the end of the worker interrupts
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
             fail(e);
         } finally {
             synchronized (lock) {
@@ -252,9 +252,9 @@ final class WorkerRun {
         }
         try {
             o.executor.execute(() -> work(h));
-        } catch (RejectedExecutionException e) {
+        } catch (RuntimeException | Error noThread) {
             inBackground(() -> sendBack(h, Outcome.of(Job.Ending.STOPPED)));
-            fail(e);
+            fail(noThread);
         }
     }
 
@@ -274,7 +274,25 @@ final class WorkerRun {
         if (!h.endHandler()) {
             return; // the worker has given the job back
         }
+        try {
+            settle(h, begins, thrown);
+        } catch (RuntimeException | Error broken) { // such as a logger that throws
+            drop(h, broken);
+        }
+    }
 
+    /** Frees the slot of a job that cannot be settled. It comes back when its lease is over. */
+    private void drop(Held h, Throwable why) {
+        h.letGo();
+        free(h, null);
+        try {
+            o.logger.log(ERROR, "cannot settle job " + h.job.id() + ", which comes back", why);
+        } catch (RuntimeException | Error broken) {
+            // there is nobody to tell
+        }
+    }
+
+    private void settle(Held h, boolean begins, Throwable thrown) {
         if (thrown != null) {
             Outcome outcome = Outcome.of(thrown, h.job);
             h.settling(() -> sendBack(h, outcome));
@@ -309,7 +327,11 @@ final class WorkerRun {
 
     private void acknowledgeAll() {
         for (List<Held> batch = nextBatch(); !batch.isEmpty(); batch = nextBatch()) {
-            acknowledge(batch);
+            try {
+                acknowledge(batch);
+            } catch (RuntimeException | Error broken) {
+                batch.forEach(h -> drop(h, broken));
+            }
             Thread.yield(); // the jobs that it has begun may be short: let them share the next one
         }
     }
@@ -409,17 +431,28 @@ final class WorkerRun {
                 // Otherwise it would be done again and again, and nobody would know why.
                 String text = "the result, or what follows, was refused: " + e.getMessage();
                 sendBack(h, new Outcome(Outcome.Kind.FAILED, text, null, e));
+            } catch (RuntimeException | Error broken) {
+                drop(h, broken);
             }
         });
         try {
             o.executor.execute(acknowledge);
-        } catch (RejectedExecutionException e) {
+        } catch (RejectedExecutionException | OutOfMemoryError noThread) {
             acknowledge.run();
         }
     }
 
     /** Settles a job that is not done. */
     private void sendBack(Held h, Outcome outcome) {
+        try {
+            settle(h, outcome);
+            free(h, null);
+        } catch (RuntimeException | Error broken) { // such as a request that is refused
+            drop(h, broken);
+        }
+    }
+
+    private void settle(Held h, Outcome outcome) {
         boolean isLost = h.letGo() || outcome.kind() == Outcome.Kind.LOST;
         String text = outcome.text();
         if (outcome.kind() == Outcome.Kind.FAILED || outcome.kind() == Outcome.Kind.DROPPED) {
@@ -442,7 +475,6 @@ final class WorkerRun {
                 }
             }, false);
         }
-        free(h, null);
     }
 
     /** Sends what ends a lease until there is an answer, and throws what would be the same every time. */

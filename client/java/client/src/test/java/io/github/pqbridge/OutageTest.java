@@ -46,8 +46,8 @@ class OutageTest {
         Subscription sent = client.connection().subscribe("*.*.pop.min");
         CompletableFuture<JobResult> result = queue.resultAsync(JobName.id(id), LONG);
         PopOptions waits = PopOptions.of().expires(LONG);
-        var leased = CompletableFuture.supplyAsync(() -> queue.lease(waits));
-        var popped = CompletableFuture.supplyAsync(() -> client.priorityQueue("other").pop(waits));
+        var leased = CompletableFuture.supplyAsync(() -> queue.lease(waits), Threads.LONG);
+        var popped = CompletableFuture.supplyAsync(() -> client.priorityQueue("other").pop(waits), Threads.LONG);
         assertNotNull(sent.nextMessage(TestServer.PATIENCE));
         assertNotNull(sent.nextMessage(TestServer.PATIENCE));
 

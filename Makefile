@@ -46,8 +46,8 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
 .PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript test-java \
-	test-python test-packages clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite \
-	celery-suite leaf-versions bench bench-growth bench-peers bench-workers scale shots
+	test-python java dist-java test-packages clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite \
+	leaf-versions bench bench-growth bench-peers bench-workers scale shots
 
 help: ## list the targets
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -223,14 +223,35 @@ $(JAVA_DRIVER): $(JAVA_SOURCES)
 		sed -n 's/\.class$$//p'; } >classes.txt && $(JAVA) -Xshare:dump -XX:SharedClassListFile=classes.txt \
 		-XX:SharedArchiveFile=driver.jsa -XX:+UseSerialGC -Xlog:disable -cp $(CURDIR)/$@
 
+MVN        = mvn -B -q
+JAVA_LIBRARIES = $(CURDIR)/bin/java
+java: ## build the modules for Java into the local Maven repository, and jars for examples into ./bin/java
+	@$(JAVA_17) || { echo "java needs $(NO_JAVA)"; exit 1; }
+	rm -rf $(JAVA_LIBRARIES)
+	cd client/java && $(MVN) -pl '!sample,!driver' -Dmaven.test.skip -Dmaven.javadoc.skip install && \
+		$(MVN) -pl client,jackson org.apache.maven.plugins:maven-dependency-plugin:3.9.0:copy-dependencies \
+			-DincludeScope=runtime -DoutputDirectory=$(JAVA_LIBRARIES) && \
+		cp client/target/pqbridge-client-?.*[0-9].jar jackson/target/pqbridge-jackson-?.*[0-9].jar $(JAVA_LIBRARIES)
+
+# Publishes to a folder, as a release does to Maven Central: jars, sources and Javadoc, which must have no warnings.
+DEPLOY = -DaltDeploymentRepository=local::file:$(CURDIR)/bin/maven deploy
 # All checks and tests of the modules with one JDK, and their tests with each other one that is here.
-JDKS = $(sort $(patsubst %/bin/javac,%,$(wildcard $(JAVA_HOME)/bin/javac /usr/lib/jvm/*-2[0-9]-*/bin/javac /usr/lib/jvm/*-1[7-9]-*/bin/javac)))
-test-java: ## check and test the modules for Java: JDKS=
+JDKS = $(or $(sort $(patsubst %/bin/javac,%,$(wildcard $(JAVA_HOME)/bin/javac /usr/lib/jvm/*-2[0-9]-*/bin/javac \
+	/usr/lib/jvm/*-1[7-9]-*/bin/javac))),$(JAVA_HOME_OF))
+# What tests print is in target/surefire-reports of their module.
+JAVA_TEST = -Dmaven.test.redirectTestOutputToFile $(if $(RUN),-Dtest='$(RUN)' -Dsurefire.failIfNoSpecifiedTests=false)
+test-java: ## check and test the modules for Java: JDKS= RUN=
 	@$(JAVA_17) || { echo "test-java needs $(NO_JAVA)"; exit 1; }
 	@mkdir -p bin
 	go build $(BUILD_FLAGS) $(TAG_FLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq github.com/nats-io/nats-server/v2
-	cd client/java && set -e; goal=verify; for jdk in $(JDKS); do \
-		echo "$$jdk"; JAVA_HOME=$$jdk mvn -B -q $$goal; goal=test; done
+	$(if $(NO_FDB),@echo "test-java leaves out what needs $(NO_FDB)")
+	@rm -rf bin/maven
+	cd client/java && set -e; goal="$(DEPLOY)"; for jdk in $(JDKS); do \
+		echo "$$jdk"; $(if $(NO_FDB),PQ_TEST_FDB=0) JAVA_HOME=$$jdk $(MVN) $(JAVA_TEST) $$goal; goal=test; done
+
+dist-java: ## build what is published of the modules for Java into ./bin/maven
+	rm -rf bin/maven
+	cd client/java && $(MVN) -DskipTests $(DEPLOY)
 
 # Not trimmed, so that nothing is compiled again for this.
 PACKAGES_OF = $(CURDIR)/bin/packages

@@ -64,7 +64,8 @@ func TestCIRunTakesTurns(t *testing.T) {
 	const stub = "#!/bin/sh\n"
 	files := map[string]string{
 		".ci/pythons": stub, "client/pqotel/go.mod": "", "client/javascript/dist/index.js": "",
-		"bin/python/installed": "", "stub/git": stub + "echo $TURN\n",
+		"client/java/driver/target/driver.jar": "", "bin/python/installed": "",
+		"stub/git": stub + "echo $TURN\n",
 	}
 	for _, program := range []string{"make", "go", "gcc", "npm", "chromium", "redis-server"} {
 		files["stub/"+program] = stub
@@ -76,12 +77,12 @@ func TestCIRunTakesTurns(t *testing.T) {
 		turn, seconds string
 		begins, waits string // without fdb, which this machine may have or not
 	}{
-		{"0", "0", "race pqotel clients javascript python celery packages browser", ""},
-		{"18", "0", "race pqotel clients javascript python celery packages browser", ""},
-		{"3", "0", "javascript python celery packages browser race pqotel clients", ""},
-		{"0", "840", "race pqotel clients javascript celery packages browser", "python"},
-		{"6", "910", "packages race pqotel clients javascript celery", "browser python"},
-		{"0", "1000", "", "race pqotel clients javascript python celery packages browser"},
+		{"0", "0", "race pqotel clients javascript python java packages browser", ""},
+		{"18", "0", "race pqotel clients javascript python java packages browser", ""},
+		{"3", "0", "javascript python java packages browser race pqotel clients", ""},
+		{"0", "850", "race pqotel clients javascript packages browser", "python java"},
+		{"6", "910", "packages race pqotel clients javascript", "browser python java"},
+		{"0", "1000", "", "race pqotel clients javascript python java packages browser"},
 	} {
 		out, err := run([]string{"TURN=" + m.turn, "SECONDS=" + m.seconds, "CC=gcc"})
 		must(t, err)

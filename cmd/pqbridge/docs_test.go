@@ -115,6 +115,8 @@ func TestOneVersion(t *testing.T) {
 		{"client/javascript/package.json", "\n  \"version\": \"VERSION\",\n"},
 		{"client/javascript/package-lock.json", "\n  \"version\": \"VERSION\",\n"},
 		{"client/python/src/pqbridge/__init__.py", "\n__version__ = \"VERSION\"\n"},
+		{"client/java/pom.xml", "\n  <version>VERSION</version>\n"},
+		{"docs/java.md", "\n  <version>VERSION</version>\n"},
 		{"client/pqotel/go.mod", "/pqbridge vVERSION\n"},
 		{"docs/protocol.md", "the protocol of pqbridge VERSION."},
 		{"docs/javascript.md", "pqbridge-client-VERSION.tgz"},

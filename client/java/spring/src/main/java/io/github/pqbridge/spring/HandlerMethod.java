@@ -8,11 +8,15 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.lang.reflect.Type;
+import java.lang.reflect.TypeVariable;
 import java.util.Arrays;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.Future;
 import org.springframework.aop.support.AopUtils;
+import org.springframework.core.GenericTypeResolver;
 import org.springframework.core.ReactiveAdapterRegistry;
+import org.springframework.core.annotation.AnnotatedElementUtils;
+import org.springframework.scheduling.annotation.Async;
 import org.springframework.util.ReflectionUtils;
 import tools.jackson.databind.json.JsonMapper;
 
@@ -30,13 +34,21 @@ final class HandlerMethod implements Handler {
      * @throws IllegalArgumentException if the method cannot be a handler
      */
     HandlerMethod(Object bean, Method declared, JsonMapper mapper) {
+        Class<?> type = AopUtils.getTargetClass(bean);
+        this.parameters = Arrays.stream(declared.getGenericParameterTypes())
+                .map(parameter -> GenericTypeResolver.resolveType(parameter, type))
+                .toArray(Type[]::new);
         String fault = fault(declared);
+        if (Arrays.stream(parameters).anyMatch(TypeVariable.class::isInstance)) {
+            fault = "the type of its value is a type variable";
+        } else if (AopUtils.isCglibProxy(bean) && Modifier.isFinal(declared.getModifiers())) {
+            fault = "it is final, and so runs on the proxy of the bean";
+        }
         if (fault != null) {
             throw new IllegalArgumentException(fault);
         }
         this.bean = bean;
         this.method = AopUtils.selectInvocableMethod(declared, bean.getClass());
-        this.parameters = declared.getGenericParameterTypes();
         this.mapper = mapper;
         this.json = JacksonCodec.of(Object.class, mapper);
         ReflectionUtils.makeAccessible(method);
@@ -50,6 +62,10 @@ final class HandlerMethod implements Handler {
         long jobs = Arrays.stream(types).filter(Job.class::equals).count();
         if (jobs > 1 || types.length - jobs > 1) {
             return "want at most one parameter for the value and one of the type Job";
+        }
+        if (AnnotatedElementUtils.hasAnnotation(method, Async.class)
+                || AnnotatedElementUtils.hasAnnotation(method.getDeclaringClass(), Async.class)) {
+            return "it returns before the job is done: want no @Async";
         }
         Class<?> result = method.getReturnType();
         if (CompletionStage.class.isAssignableFrom(result)

@@ -24,6 +24,7 @@ import org.springframework.core.Ordered;
 import org.springframework.core.annotation.Order;
 import org.springframework.core.env.Environment;
 import org.springframework.core.task.SimpleAsyncTaskExecutor;
+import org.springframework.util.Assert;
 import tools.jackson.databind.json.JsonMapper;
 
 /** Makes a connection, a client of it, and the workers, unless the application has its own. */
@@ -35,7 +36,7 @@ import tools.jackson.databind.json.JsonMapper;
 @EnableConfigurationProperties(PqProperties.class)
 public class PqAutoConfiguration {
     @Bean(destroyMethod = "close")
-    @ConditionalOnMissingBean
+    @ConditionalOnMissingBean({Connection.class, PqClient.class})
     Connection pqConnection(PqProperties properties, Environment environment) {
         Options.Builder options = PqClient.options();
         String url = properties.url() == null ? environment.getProperty("NATS_URL") : properties.url();
@@ -43,6 +44,7 @@ public class PqAutoConfiguration {
             options.server(url);
         }
         if (properties.user() != null) {
+            Assert.state(properties.password() != null, "pqbridge.user without pqbridge.password");
             options.userInfo(properties.user(), properties.password());
         }
         if (properties.credentials() != null) {

@@ -16,6 +16,7 @@ import java.util.function.Function;
 import org.apache.commons.logging.Log;
 import org.apache.commons.logging.LogFactory;
 import org.springframework.aop.framework.autoproxy.AutoProxyUtils;
+import org.springframework.aop.scope.ScopedProxyUtils;
 import org.springframework.beans.factory.SmartInitializingSingleton;
 import org.springframework.beans.factory.config.ConfigurableListableBeanFactory;
 import org.springframework.context.ApplicationListener;
@@ -61,7 +62,9 @@ final class PqWorkers
     public void afterSingletonsInstantiated() {
         ConfigurableListableBeanFactory beans = context.getBeanFactory();
         for (String name : beans.getBeanNamesForType(Object.class, true, false)) {
-            Class<?> type = AutoProxyUtils.determineTargetClass(beans, name);
+            Class<?> type = ScopedProxyUtils.isScopedTarget(name)
+                    ? null // its proxy is a bean too
+                    : AutoProxyUtils.determineTargetClass(beans, name);
             if (type != null && AnnotationUtils.isCandidateClass(type, PqWorker.class)) {
                 MethodIntrospector.<PqWorker>selectMethods(type, this::annotation)
                         .forEach((method, annotation) -> add(name, method, annotation));
@@ -116,6 +119,9 @@ final class PqWorkers
 
     @Override
     public synchronized void start() {
+        if (isRunning()) {
+            return;
+        }
         Map<String, Worker> started = new LinkedHashMap<>();
         builders.forEach((queue, builder) -> {
             Worker worker = builder.start();

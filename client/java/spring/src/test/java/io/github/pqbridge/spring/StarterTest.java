@@ -46,6 +46,7 @@ import org.springframework.boot.test.context.runner.ApplicationContextRunner;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.context.annotation.Scope;
+import org.springframework.scheduling.annotation.Async;
 import org.springframework.scheduling.concurrent.ThreadPoolTaskExecutor;
 
 class StarterTest {
@@ -70,7 +71,14 @@ class StarterTest {
 
     record Letter(String to, List<Integer> pages) {}
 
-    static class Values {
+    abstract static class Typed<T> {
+        @PqWorker(queue = "values", type = "generic")
+        T same(T value) {
+            return value;
+        }
+    }
+
+    static class Values extends Typed<Letter> {
         @PqWorker(queue = "values", type = "bytes")
         byte[] bytes(byte[] value) {
             return value;
@@ -118,6 +126,8 @@ class StarterTest {
             JobResult record = call(queue, "record", "{\"to\":\"eve\",\"pages\":[1,2]}");
             assertThat(record.text()).isEqualTo("{\"to\":\"eve!\",\"pages\":[1,2]}");
             assertThat(record.contentType()).isEqualTo("application/json");
+            assertThat(call(queue, "generic", "{\"to\":\"bob\",\"pages\":[]}").text())
+                    .isEqualTo("{\"to\":\"bob\",\"pages\":[]}");
             assertThat(call(queue, "list", "[{},{\"pages\":[7]}]").text()).isEqualTo("7");
             assertThat(call(queue, "nothing", "").hasResult()).isFalse();
             JobResult failed = end(queue, Push.of("x").type("parcel"));
@@ -180,8 +190,21 @@ class StarterTest {
         void send() {}
     }
 
+    static class Later {
+        @Async
+        @PqWorker(queue = "wrong")
+        void send() {}
+    }
+
+    static class Any<T> {
+        @PqWorker(queue = "wrong")
+        void send(T value) {}
+    }
+
     static Stream<Arguments> wrong() {
         return Stream.of(
+                Arguments.of(Later.class, "send", "want no @Async"),
+                Arguments.of(Any.class, "send", "a type variable"),
                 Arguments.of(PrivateMethod.class, "send", "it is static or private"),
                 Arguments.of(StaticMethod.class, "send", "it is static or private"),
                 Arguments.of(TwoValues.class, "send", "at most one parameter for the value"),
@@ -203,6 +226,22 @@ class StarterTest {
                     .hasMessageContaining(bean.getName() + "." + method)
                     .hasMessageContaining(why);
         });
+    }
+
+    /** With a client of the application's own, the starter makes no connection. */
+    @Test
+    void ownClientNeedsNoConnection() throws Exception {
+        try (PqClient own = PqClient.connect(PqClient.options().server(bridge.url()).build())) {
+            runner.withBean("own", PqClient.class, () -> own)
+                    .withPropertyValues("pqbridge.url=nats://127.0.0.1:1")
+                    .run(context -> assertThat(context).doesNotHaveBean(io.nats.client.Connection.class));
+        }
+    }
+
+    @Test
+    void userWithoutPasswordStopsTheStart() {
+        runner.withPropertyValues("pqbridge.user=eve").run(context ->
+                assertThat(context.getStartupFailure()).rootCause().hasMessageContaining("pqbridge.password"));
     }
 
     @Configuration(proxyBeanMethods = false)

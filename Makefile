@@ -47,7 +47,7 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 .DEFAULT_GOAL := help
 .PHONY: help run build dist clean check fmt fmt-check vet staticcheck test test-browser test-fdb test-clients test-javascript test-java \
 	test-python java dist-java test-packages clients busy-clients test-modules test-image test-all nightly soak fuzz jetstream-suite \
-	leaf-versions bench bench-growth bench-peers bench-workers scale shots
+	celery-suite leaf-versions bench bench-growth bench-peers bench-workers scale shots
 
 help: ## list the targets
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \

@@ -77,12 +77,12 @@ func TestCIRunTakesTurns(t *testing.T) {
 		turn, seconds string
 		begins, waits string // without fdb, which this machine may have or not
 	}{
-		{"0", "0", "race pqotel clients javascript python java packages browser", ""},
-		{"18", "0", "race pqotel clients javascript python java packages browser", ""},
-		{"3", "0", "javascript python java packages browser race pqotel clients", ""},
-		{"0", "850", "race pqotel clients javascript packages browser", "python java"},
-		{"6", "910", "packages race pqotel clients javascript", "browser python java"},
-		{"0", "1000", "", "race pqotel clients javascript python java packages browser"},
+		{"0", "0", "race pqotel clients javascript python celery java packages browser", ""},
+		{"20", "0", "race pqotel clients javascript python celery java packages browser", ""},
+		{"3", "0", "javascript python celery java packages browser race pqotel clients", ""},
+		{"0", "850", "race pqotel clients javascript celery packages browser", "python java"},
+		{"7", "910", "packages race pqotel clients javascript celery", "browser python java"},
+		{"0", "1000", "", "race pqotel clients javascript python celery java packages browser"},
 	} {
 		out, err := run([]string{"TURN=" + m.turn, "SECONDS=" + m.seconds, "CC=gcc"})
 		must(t, err)

@@ -11,6 +11,9 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ExecutionException;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
@@ -90,8 +93,17 @@ public final class PqClient implements AutoCloseable {
      * @throws CallInterruptedException if the thread is interrupted meanwhile
      */
     public static PqClient connect(Options options) {
+        Wire.required("options", options);
         try {
-            Connection nc = Nats.connectReconnectOnConnect(Wire.required("options", options));
+            // In another thread, as jnats ignores an interrupt of the one that connects.
+            CompletableFuture<Connection> connecting = Threads.async(Threads.BACKGROUND, () -> {
+                try {
+                    return Nats.connectReconnectOnConnect(options);
+                } catch (IOException | InterruptedException e) {
+                    throw new CompletionException(e);
+                }
+            });
+            Connection nc = await(connecting);
             if (nc.getStatus() == Connection.Status.CLOSED) {
                 throw new NotSentException("cannot connect to NATS: " + nc.getLastError(), false);
             }
@@ -102,6 +114,28 @@ public final class PqClient implements AutoCloseable {
             throw new NotSentException("cannot connect to NATS: " + e.getMessage(), false).because(e);
         } catch (InterruptedException e) {
             throw new CallInterruptedException("interrupted while connecting to NATS", false);
+        }
+    }
+
+    private static Connection await(CompletableFuture<Connection> connecting) throws IOException, InterruptedException {
+        try {
+            return connecting.get();
+        } catch (InterruptedException e) {
+            connecting.thenAccept(late -> Threads.BACKGROUND.execute(() -> closeQuietly(late)));
+            throw e;
+        } catch (ExecutionException e) {
+            if (e.getCause() instanceof RuntimeException fault) {
+                throw fault;
+            }
+            throw e.getCause() instanceof IOException io ? io : new IOException(e.getCause());
+        }
+    }
+
+    private static void closeQuietly(Connection late) {
+        try {
+            late.close();
+        } catch (InterruptedException e) {
+            // the thread ends
         }
     }
 

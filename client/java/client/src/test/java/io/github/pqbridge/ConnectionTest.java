@@ -206,6 +206,24 @@ class ConnectionTest {
         assertFalse(interrupted(() -> queue.push("job"), () -> {}).unknown());
     }
 
+    /** An interrupt ends the wait for a server that is not there. */
+    @Test
+    void interruptsEndConnecting() throws Exception {
+        server = TestServer.nats(""); // which others of these tests connect to
+        Options options = PqClient.options().server("nats://127.0.0.1:1").build();
+        Thread caller = Thread.currentThread();
+        Thread other = new Thread(() -> {
+            while (caller.getState() != Thread.State.WAITING) {
+                Thread.onSpinWait();
+            }
+            caller.interrupt();
+        });
+        other.start();
+        assertThrows(CallInterruptedException.class, () -> PqClient.connect(options));
+        assertTrue(Thread.interrupted());
+        other.join();
+    }
+
     /** An item that comes to an interrupted call is given back. */
     @Test
     void interruptedLeaseIsGivenBack() throws Exception {

@@ -11,12 +11,15 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.ResourceBundle;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
@@ -62,12 +65,17 @@ class WorkerTest {
         }
     }
 
+    /** Reports whether one item is in a state, and all that there are. */
+    private boolean counts(String state) {
+        return ((Number) queue.info().get(state)).longValue() == 1;
+    }
+
     private static void await(CountDownLatch latch) throws InterruptedException {
         assertTrue(latch.await(1, TimeUnit.MINUTES));
     }
 
     /** Keeps what is logged. */
-    private final class Log implements System.Logger {
+    private class Log implements System.Logger {
         @Override
         public String getName() {
             return "test";
@@ -119,6 +127,121 @@ class WorkerTest {
         hears("WARNING job failed at delivery 1: it is hopeless");
         assertThrows(JobFailedException.class, () -> queue.result(JobName.id(id), TestServer.PATIENCE).orThrow());
         worker.close();
+    }
+
+    /** Whatever a handler throws, its slot is free again, and stop returns. */
+    @Test
+    void oddFailuresFreeTheirSlots() throws InterruptedException {
+        Snooze noTime = new Snooze(Duration.ZERO) {
+            @Override
+            public Duration delay() {
+                return null;
+            }
+        };
+        Exception silent = new Exception() {
+            @Override
+            public String getMessage() {
+                throw new AssertionError("it has no message");
+            }
+        };
+        Exception long_ = new Exception("x".repeat(1359 - "Exception: ".length()) + "\uD83D\uDE00 and more");
+        AtomicInteger next = new AtomicInteger();
+        Worker worker = Worker.builder(queue).ackWait(Duration.ofMinutes(1)).retryDelay(Duration.ofMinutes(1)).handle(job -> {
+            switch (next.getAndIncrement()) {
+                case 0 -> throw noTime;
+                case 1 -> throw silent;
+                case 2 -> throw long_;
+                default -> heard.add("next");
+            }
+        }).start();
+        for (int i = 0; i < 4; i++) {
+            queue.push("");
+        }
+        hears("next");
+        worker.stop(Duration.ZERO);
+        assertTrue(worker.ended().isDone());
+    }
+
+    /** A logger that throws ends neither a worker nor its stop. */
+    @Test
+    void brokenLoggersHoldNothingUp() throws InterruptedException {
+        System.Logger broken = new Log() {
+            @Override
+            public void log(Level level, ResourceBundle bundle, String text, Throwable thrown) {
+                throw new IllegalStateException("the log is full");
+            }
+        };
+        AtomicInteger next = new AtomicInteger();
+        Worker worker = Worker.builder(queue).logger(broken).retryDelay(Duration.ofMinutes(1)).handle(job -> {
+            if (next.getAndIncrement() == 0) {
+                throw new IllegalStateException("it fails");
+            }
+            heard.add("next");
+        }).start();
+        queue.push("");
+        queue.push("");
+        hears("next");
+        worker.stop(Duration.ZERO);
+    }
+
+    /** A worker whose executor has no thread any more ends, says why, and gives its job back. */
+    @Test
+    void missingThreadsEndTheWorker() throws InterruptedException {
+        Worker worker = Worker.builder(queue).executor(task -> {
+            throw new OutOfMemoryError("unable to create native thread");
+        }).handle(job -> heard.add("never")).start();
+        queue.push("");
+        var failure = assertThrows(CompletionException.class, () -> worker.ended().join());
+        assertEquals("unable to create native thread", failure.getCause().getMessage());
+        TestServer.await("the job is back", () -> counts("ready"));
+        assertTrue(heard.isEmpty());
+    }
+
+    /** Jobs that wait for a thread of an executor which others hold are given back when the worker stops. */
+    @Test
+    void jobsThatNeverBeganAreGivenBack() throws InterruptedException {
+        ExecutorService one = Executors.newSingleThreadExecutor();
+        CountDownLatch release = new CountDownLatch(1);
+        one.execute(() -> {
+            try {
+                await(release);
+            } catch (InterruptedException e) {
+                throw new AssertionError(e);
+            }
+        });
+        Worker worker = Worker.builder(queue).executor(one).handle(job -> heard.add("never")).start();
+        queue.push("");
+        TestServer.await("the job is leased", () -> counts("leased"));
+        worker.stop(Duration.ZERO);
+        assertTrue(counts("ready"));
+        release.countDown();
+        one.shutdown();
+        assertTrue(one.awaitTermination(1, TimeUnit.MINUTES));
+        assertTrue(heard.isEmpty());
+    }
+
+    /** A push may be changed once its future is there. */
+    @Test
+    void futuresKeepWhatTheyWereGiven() {
+        Push push = Push.of("");
+        var all = new ArrayList<CompletableFuture<Pushed>>();
+        for (int i = 0; i < 100; i++) {
+            all.add(queue.pushAsync(push.priority(i)));
+        }
+        for (int i = 0; i < all.size(); i++) {
+            assertEquals(i, all.get(i).join().priority());
+        }
+    }
+
+    /** What follows a push may wait for another one, in as many threads as there are. */
+    @Test
+    void futuresMayWaitForFutures() {
+        var all = new ArrayList<CompletableFuture<Void>>();
+        for (int i = 0; i < 200; i++) {
+            all.add(queue.pushAsync(Push.of("")).thenAccept(pushed -> queue.pushAsync(Push.of("")).join()));
+        }
+        all.forEach(CompletableFuture::join);
+        assertEquals(400, queue.len());
     }
 
     /** A lost lease interrupts its handler, and nothing that the same thread does next. */
@@ -209,7 +332,7 @@ class WorkerTest {
         String id = queue.push("").id();
         hears("begun");
         worker.stop(Duration.ZERO);
-        hears("WARNING the handler of job {0} goes on although the worker has stopped");
+        hears("WARNING job {0} has not ended although the worker has stopped");
         assertEquals(State.READY, queue.get(id).state());
         assertEquals(0, queue.get(id).deliveries());
         goOn.countDown();

@@ -48,7 +48,12 @@ final class WorkerThreads implements Executor {
     @Override
     public synchronized void execute(Runnable task) {
         tasks.add(task);
-        wake();
+        try {
+            wake();
+        } catch (OutOfMemoryError noThread) {
+            tasks.removeLast();
+            throw noThread;
+        }
     }
 
     /** Has another thread begin, if there is something to do and none is about to. */
@@ -60,7 +65,12 @@ final class WorkerThreads implements Executor {
         if (idle > 0) {
             notify();
         } else {
-            daemon(this::serve, "pqbridge-job").start();
+            try {
+                daemon(this::serve, "pqbridge-job").start();
+            } catch (OutOfMemoryError noThread) {
+                isWaking = false;
+                throw noThread;
+            }
         }
     }
 
@@ -92,7 +102,11 @@ final class WorkerThreads implements Executor {
             isWaking = false;
         }
         Runnable task = tasks.remove();
-        wake();
+        try {
+            wake();
+        } catch (OutOfMemoryError noThread) {
+            // this one takes the next
+        }
         return task;
     }
 }

@@ -45,9 +45,10 @@ patiently = (trap exit TERM; n=0; while sleep 1; kill -0 $$$$ 2>/dev/null; do \
 NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build dist dist-javascript dist-python dist-java clean check fmt fmt-check vet staticcheck test test-browser \
-	test-fdb test-clients test-javascript test-java test-python test-packages java clients busy-clients test-modules test-image test-all nightly soak fuzz \
-	jetstream-suite celery-suite leaf-versions bench bench-growth bench-peers bench-workers scale shots
+.PHONY: help run build dist dist-javascript dist-python dist-java clean check fmt fmt-check vet staticcheck test \
+	test-browser test-fdb test-clients test-javascript test-java test-python test-packages java clients busy-clients \
+	test-modules test-image test-all nightly soak verify fuzz jetstream-suite celery-suite leaf-versions bench \
+	bench-growth bench-peers bench-workers scale shots
 
 help: ## list the targets
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \

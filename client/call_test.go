@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -122,6 +123,7 @@ func TestCallNotDone(t *testing.T) {
 				_, err := again.Len(t.Context())
 				return err
 			})
+			synctest.Wait() // for the reply to the call, which is over
 		})
 	}
 }

@@ -219,7 +219,7 @@ JAVA_DRIVER := client/java/driver/target/driver.jar
 JAVA_SOURCES = $(shell find client/java/client client/java/driver -path '*/target' -prune -o \( -name '*.java' -o -name pom.xml \) -print) \
 	client/java/pom.xml
 $(JAVA_DRIVER): $(JAVA_SOURCES)
-	cd client/java && mvn -B -q -pl driver -am -DskipTests package
+	cd client/java && $(MVN) -pl driver -am -DskipTests package
 	cd $(@D) && { cat "$(JAVA_HOME_OF)/lib/classlist"; for jar in driver.jar lib/pqbridge-client-*.jar lib/jnats-*.jar; do jar tf $$jar; done | \
 		sed -n 's/\.class$$//p'; } >classes.txt && $(JAVA) -Xshare:dump -XX:SharedClassListFile=classes.txt \
 		-XX:SharedArchiveFile=driver.jsa -XX:+UseSerialGC -Xlog:disable -cp $(CURDIR)/$@

@@ -106,23 +106,26 @@ func TestGoneReceiverOfFrames(t *testing.T) {
 	})
 }
 
+// farAccount has a client that finds the queues of another account below "far".
+const farAccount = `
+	accounts {
+		QUEUES {
+			users = [ {
+				user: bridge, password: p
+				permissions: { publish: ["_R_.>", "_pqbridge.>"] }
+			} ]
+			exports = [ { service: "pq.*.>", response: stream } ]
+		}
+		CLIENTS {
+			users = [ { user: client, password: p } ]
+			imports = [ { service: { account: QUEUES, subject: "pq.*.>" }, to: "far.*.>" } ]
+		}
+	}`
+
 // Clients of another account get popped items in frames, but leased ones with a reply subject each:
 // they may know no other way to acknowledge.
 func TestFramesForAnotherAccount(t *testing.T) {
-	e := withAccounts(t, `
-		accounts {
-			QUEUES {
-				users = [ {
-					user: bridge, password: p
-					permissions: { publish: ["_R_.>", "_pqbridge.>"] }
-				} ]
-				exports = [ { service: "pq.*.>", response: stream } ]
-			}
-			CLIENTS {
-				users = [ { user: client, password: p } ]
-				imports = [ { service: { account: QUEUES, subject: "pq.*.>" }, to: "far.*.>" } ]
-			}
-		}`)
+	e := withAccounts(t, farAccount)
 
 	pushNumbers(t, e, "far.jobs.push", 6)
 	leases, sizes := popFramed(t, e, "far.jobs.pop.min", 2, `,"ack_wait":"1h"`, "")

@@ -506,20 +506,7 @@ func TestNoRoomForAFrame(t *testing.T) {
 // A client of another account can acknowledge a lease in a frame by its token and by the reply
 // subject of its message.
 func TestLeasesInFramesForAnotherAccount(t *testing.T) {
-	e := withAccounts(t, `
-		accounts {
-			QUEUES {
-				users = [ {
-					user: bridge, password: p
-					permissions: { publish: ["_R_.>", "_pqbridge.>"] }
-				} ]
-				exports = [ { service: "pq.*.>", response: stream } ]
-			}
-			CLIENTS {
-				users = [ { user: client, password: p } ]
-				imports = [ { service: { account: QUEUES, subject: "pq.*.>" }, to: "far.*.>" } ]
-			}
-		}`)
+	e := withAccounts(t, farAccount)
 
 	for _, options := range []string{"", `,"batch":2`} {
 		for _, value := range []string{"a", strings.Repeat("x", 200_000)} {

@@ -48,6 +48,7 @@ from .client import Client
 from .delivery import Delivery, Renewal, Seldom, repeat
 from .headers import header_block
 from .job import text_of
+from .manage import NAME
 from .queue import lease_length
 from .sync import Client as SyncClient
 from .times import Pause, seconds
@@ -61,7 +62,6 @@ _CLOSE_TIME = 5.0  # seconds for which a connection that closes tries to settle 
 _META = "Kombu"  # the header with all of a message but its body
 # The property that makes a repeated publish happen once, and the header with the eta of a task that is due.
 _ID, _DUE = "pqbridge-id", "pqbridge-eta"
-_VALID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _TAGS = count(1)
 
 
@@ -132,7 +132,7 @@ def options_of(urls: Iterable[str], given: dict[str, Any]) -> dict[str, Any]:
 
 def checked_name(name: str) -> str:
     """Return the name of a queue. Errors: BadArgumentError, with a name that would do."""
-    if not _VALID.fullmatch(name):
+    if not NAME.fullmatch(name):
         like = re.sub(r"[^A-Za-z0-9_-]", "-", name)[:128] or "celery"
         raise e.BadArgumentError(f"queue {name!r}: want 1 to 128 letters, digits, - and _, such as {like!r}")
     return name
@@ -291,7 +291,7 @@ class PQChannel(virtual.Channel):
         if {self.typeof(binding.exchange).type for binding in self.state.queue_bindings(queue.name)} == {"fanout"}:
             return False
         if queue.mailbox.is_transient or queue.name.endswith(".pidbox"):
-            return bool(_VALID.fullmatch(queue.name))
+            return bool(NAME.fullmatch(queue.name))
         return bool(checked_name(queue.name))
 
     def _count(self, queue: str, count: Callable[[Any], Coroutine[Any, Any, int]]) -> int:

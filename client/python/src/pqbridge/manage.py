@@ -23,7 +23,7 @@ from .link import Link, link_of
 from .push import check_priority
 from .times import duration_text, time_text
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")  # of a queue
 _DURATIONS = ("ack_wait", "ttl", "duplicate_window", "keep", "every", "jitter")
 
 
@@ -45,7 +45,7 @@ class Handle:
     """The part of a Queue that looks at it and manages it."""
 
     def __init__(self, nc: NATS, prefix: str, name: str, *, fifo: bool, codec: Codec, timeout: float) -> None:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise BadArgumentError(f"bad queue name {name!r}: want 1 to 128 letters, digits, -, _")
         self.name, self.fifo, self.codec, self.timeout = name, fifo, codec, timeout
         self.link: Link = link_of(nc)

@@ -1,7 +1,6 @@
 package pebblekv
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"sync"
@@ -49,9 +48,8 @@ func (tx *readTransaction) get(key []byte) ([]byte, error) {
 		return nil, err
 	}
 
-	// If the key is gone, the limit keeps Pebble from searching for the next one.
-	limit := append(bytes.Clone(key), 0)
-	if tx.iter.SeekGEWithLimit(key, limit) != pebble.IterValid || !bytes.Equal(tx.iter.Key(), key) {
+	setBounds(tx.iter, kv.SingleKey(key))
+	if !tx.iter.First() {
 		return nil, tx.store.readError(tx.iter.Error())
 	}
 

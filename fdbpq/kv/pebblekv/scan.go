@@ -59,7 +59,7 @@ func (s *scan) read() ([]kv.KeyValue, error) {
 // readPart reads r, which is not empty and may contain any number of dead keys. It reports whether
 // a limit was reached.
 func (s *scan) readPart(r kv.Range) (full bool, err error) {
-	for state := s.seek(r); state == pebble.IterValid && s.inside(r); state = s.next(r) {
+	for valid := s.seek(r); valid; valid = s.next() {
 		value, err := s.iter.ValueAndErr()
 		if err != nil {
 			return false, err
@@ -110,35 +110,29 @@ func (s *scan) noteGap(key []byte) {
 	s.finder.addGap(r, s.finder.samples...)
 }
 
-func (s *scan) seek(r kv.Range) pebble.IterValidityState {
-	if s.options.Reverse {
-		return s.iter.SeekLTWithLimit(r.End, r.Begin)
-	}
-
-	// With the race detector Pebble cannot seek an empty key.
+// setBounds has an iterator see only r, and not search beside it, where any number of keys may be
+// dead. Limits of its methods do not prevent that.
+func setBounds(iter *pebble.Iterator, r kv.Range) {
 	if len(r.Begin) == 0 {
-		if s.iter.First() {
-			return pebble.IterValid
-		}
-		return pebble.IterExhausted
+		r.Begin = nil // with the race detector Pebble cannot seek an empty key
 	}
-
-	return s.iter.SeekGEWithLimit(r.Begin, r.End)
+	iter.SetBounds(r.Begin, r.End)
 }
 
-func (s *scan) next(r kv.Range) pebble.IterValidityState {
+// seek moves the iterator to the first pair of r.
+func (s *scan) seek(r kv.Range) (valid bool) {
+	setBounds(s.iter, r)
 	if s.options.Reverse {
-		return s.iter.PrevWithLimit(r.Begin)
+		return s.iter.Last()
 	}
-	return s.iter.NextWithLimit(r.End)
+	return s.iter.First()
 }
 
-// inside reports whether the iterator is in r. Its own limit is only best effort.
-func (s *scan) inside(r kv.Range) bool {
+func (s *scan) next() (valid bool) {
 	if s.options.Reverse {
-		return bytes.Compare(s.iter.Key(), r.Begin) >= 0
+		return s.iter.Prev()
 	}
-	return bytes.Compare(s.iter.Key(), r.End) < 0
+	return s.iter.Next()
 }
 
 // gapFinder collects the gaps that one transaction finds. Its zero value is ready to use.

@@ -194,7 +194,7 @@ func (g *growing) atOnce() int {
 	if g.waiters > 0 {
 		return min(g.waiters, fillers)
 	}
-	return min(shape.Clients, 32<<20/max(g.bytes, 1))
+	return min(shape.Clients, underWay/max(g.bytes, 1))
 }
 
 // each does n things, so many at once.

@@ -1,7 +1,10 @@
 package load
 
 import (
+	"cmp"
+	"context"
 	"flag"
+	"fmt"
 	"testing"
 	"time"
 
@@ -30,32 +33,43 @@ func init() {
 	flag.IntVar(&shape.Size, "size", 128, "bytes of an item")
 }
 
-// workloads are loads of pq bench.
+// workloads are loads of pq bench. The zero values of queues and size stand for the shape's.
 var workloads = []struct {
-	name   string
-	mode   Mode
-	batch  int
-	result int // of jobs that are kept; the other build is then measured without
+	name         string
+	mode         Mode
+	batch        int
+	result       int // of jobs that are kept; turns without are then measured beside
+	queues, size int
 }{
-	{"push", Push, 1, 0},
-	{"pop.min", Pop, 1, 0},
-	{"lease+ack", Lease, 1, 0},
-	{"worker", Work, 1, 0},
-	{"push_100", Push, fillBatch, 0},
-	{"pop_100", Pop, fillBatch, 0},
-	{"lease+ack_100", Lease, fillBatch, 0},
-	{"kept", Lease, 1, 128},
-	{"kept_100", Lease, fillBatch, 128},
+	{name: "push", mode: Push},
+	{name: "pop.min", mode: Pop},
+	{name: "lease+ack", mode: Lease},
+	{name: "worker", mode: Work},
+	{name: "push_100", mode: Push, batch: fillBatch},
+	{name: "pop_100", mode: Pop, batch: fillBatch},
+	{name: "lease+ack_100", mode: Lease, batch: fillBatch},
+	{name: "kept", mode: Lease, result: 128},
+	{name: "kept_100", mode: Lease, batch: fillBatch, result: 128},
+	{name: "push_4KiB", mode: Push, size: 4 << 10},
+	{name: "lease+ack_4KiB", mode: Lease, size: 4 << 10},
+	{name: "push_64KiB", mode: Push, size: 64 << 10},
+	{name: "lease+ack_64KiB", mode: Lease, size: 64 << 10},
+	{name: "push_1000_queues", mode: Push, queues: 1000},
+	{name: "lease+ack_1000_queues", mode: Lease, queues: 1000},
 }
 
-// fillBatch is the number of items in a request of the batches, and of requests that fill and empty
-// queues.
+// fillBatch is the number of items in a request of the batches, and the most in requests that fill
+// and empty queues.
 const fillBatch = 100
+
+// underWay is how many bytes of values may be under way: a bridge accepts no more of large ones.
+const underWay = 32 << 20
 
 // BenchmarkService measures a pqbridge in a process of its own: an iteration is a turn of about
 // -seconds. With -against, one of the other build comes before or after it, by turns, with as many
 // items. The ratios compare -pqbridge to the other, so a rate above 100 % is better, and processor
-// time below. Benchstat has the medians of many iterations.
+// time below. A build that fails is left out, without ratios, if it is the other one: it may be too
+// old for the load. Benchstat has the medians of many iterations.
 func BenchmarkService(b *testing.B) {
 	if *pqbridge == "" {
 		b.Skip("make bench says which program is measured")
@@ -64,7 +78,8 @@ func BenchmarkService(b *testing.B) {
 	services := startServices(b, builds()...)
 	for _, w := range workloads {
 		o, turns := shape, 0
-		o.Mode, o.Batch, o.Queue, o.Result = w.mode, w.batch, "bench", w.result
+		o.Mode, o.Batch, o.Queue, o.Result = w.mode, max(w.batch, 1), "bench", w.result
+		o.Queues, o.Size = cmp.Or(w.queues, o.Queues), cmp.Or(w.size, o.Size)
 
 		b.Run(w.name, func(b *testing.B) {
 			if o.Mode == Work && o.Queues > 1 {
@@ -72,7 +87,11 @@ func BenchmarkService(b *testing.B) {
 			}
 			if o.Count == 0 { // the first turn only finds out how many items a turn needs
 				o.Count = int64(max(100*o.Clients, 20*o.Clients*o.Batch))
-				report, _ := services[0].turn(b, o)
+				o.Count = min(o.Count, 2*underWay/int64(o.Size))
+				report, _, err := services[0].turn(b.Context(), o)
+				if err != nil {
+					b.Fatal(err)
+				}
 				o.Count = int64(report.Operations[0].Rate**seconds) + int64(o.Batch)
 			}
 
@@ -87,19 +106,30 @@ func benchmarkTurns(b *testing.B, services []*service, first int, o Options) {
 	sums := sums{}
 	var p50, p99 float64
 
-	for turn := range b.N {
-		for k := range services {
-			i, o := (first+turn+k)%len(services), o
-			if i == 1 {
-				o.Result = 0
-			}
-			report, used := services[i].turn(b, o)
-			row := report.Operations[0]
-			sums.of(services[i].name).add(row.Count, report.Seconds, used)
+	turn := func(s *service, name string, o Options) *Report {
+		report, used, err := s.turn(b.Context(), o)
+		switch {
+		case err == nil:
+			sums.of(name).add(report.Operations[0].Count, report.Seconds, used)
+		case name == "old":
+			b.Logf("the other build is left out: %v", err)
+		default:
+			b.Fatal(err)
+		}
+		return report
+	}
 
-			if i == 0 {
-				p50, p99 = p50+row.P50, p99+row.P99
+	for n := range b.N {
+		for k := range services {
+			i := (first + n + k) % len(services)
+			if report := turn(services[i], services[i].name, o); i == 0 {
+				p50, p99 = p50+report.Operations[0].P50, p99+report.Operations[0].P99
 			}
+		}
+		if o.Result > 0 {
+			plain := o
+			plain.Result = 0
+			turn(services[0], "plain", plain)
 		}
 	}
 
@@ -138,17 +168,25 @@ func (s sums) of(name string) *sum {
 	return s[name]
 }
 
-// report reports that of -pqbridge, and its ratios to that of -against, if there is one.
+// report reports that of -pqbridge, and its ratios to that of -against and to plain jobs, if there
+// are any.
 func (s sums) report(b *testing.B) {
-	new, old := s["new"], s["old"]
+	new := s["new"]
 	b.ReportMetric(0, "ns/op") // an iteration means nothing
 	b.ReportMetric(new.rate(), "items/s")
 	b.ReportMetric(new.each()*1e6, "bridge-µs/item")
 
-	if old != nil { // in percent, since benchstat would print 0.99 as 990m
-		b.ReportMetric(100*new.rate()/old.rate(), "rate-ratio-%")
-		if old.each() > 0 {
-			b.ReportMetric(100*new.each()/old.each(), "cpu-ratio-%")
+	for name, units := range map[string][2]string{
+		"old":   {"rate-ratio-%", "cpu-ratio-%"},
+		"plain": {"rate-of-plain-%", "cpu-of-plain-%"},
+	} {
+		other := s[name]
+		if other == nil {
+			continue
+		}
+		b.ReportMetric(100*new.rate()/other.rate(), units[0]) // benchstat would print 0.99 as 990m
+		if other.each() > 0 {
+			b.ReportMetric(100*new.each()/other.each(), units[1])
 		}
 	}
 }
@@ -197,31 +235,47 @@ func startServices(b *testing.B, names ...string) (all []*service) {
 
 // turn runs a load on queues that are empty but for as many items as it takes, and returns what it
 // measured and the processor time of the service.
-func (s *service) turn(b *testing.B, o Options) (*Report, time.Duration) {
+func (s *service) turn(ctx context.Context, o Options) (*Report, time.Duration, error) {
 	if o.Result > 0 {
-		s.configure(b, o, client.Settings{Keep: time.Hour})
-		defer s.configure(b, o, client.Settings{}, "keep")
+		if err := s.configure(ctx, o, client.Settings{Keep: time.Hour}); err != nil {
+			return nil, 0, err
+		}
 	}
-
 	if o.Mode.takes() {
-		s.run(b, filling(o))
-	} else {
-		emptying := o
-		emptying.Mode, emptying.Batch, emptying.Count, emptying.Duration =
-			Pop, fillBatch, 0, testenv.Patience
-		defer s.run(b, emptying)
+		if _, err := s.run(ctx, filling(o)); err != nil {
+			return nil, 0, err
+		}
 	}
 
 	before := testenv.ProcessorTime(s.pid)
-	report := s.run(b, o)
-	return report, testenv.ProcessorTime(s.pid) - before
+	report, err := s.run(ctx, o)
+	used := testenv.ProcessorTime(s.pid) - before
+	if err != nil {
+		return nil, 0, err
+	}
+
+	if !o.Mode.takes() {
+		emptying := o
+		emptying.Mode, emptying.Batch, emptying.Count, emptying.Duration =
+			Pop, o.filled(), 0, testenv.Patience
+		_, err = s.run(ctx, emptying)
+	}
+	if o.Result > 0 {
+		err = cmp.Or(err, s.configure(ctx, o, client.Settings{}, "keep"))
+	}
+	return report, used, err
+}
+
+// filled is how many items requests that fill and empty queues have.
+func (o *Options) filled() int {
+	return max(1, min(fillBatch, underWay/o.Clients/o.Size))
 }
 
 // filling pushes what a load that takes items finds, where its turns come to.
 func filling(o Options) Options {
 	requests := upwards(int(o.Count), o.Batch)
 	each := upwards(requests, o.Queues) * o.Batch // items of a queue
-	pushes := upwards(each, fillBatch)
+	pushes := upwards(each, o.filled())
 
 	o.Mode, o.Batch = Push, upwards(each, pushes)
 	o.Count = int64(pushes * o.Batch * min(requests, o.Queues))
@@ -232,36 +286,32 @@ func filling(o Options) Options {
 func upwards(n, by int) int { return (n + by - 1) / by }
 
 func (s *service) configure(
-	b *testing.B, o Options, change client.Settings, reset ...string,
-) {
+	ctx context.Context, o Options, change client.Settings, reset ...string,
+) error {
 	nc, err := nats.Connect(s.env.NATS.URL(), nats.Timeout(testenv.Patience))
 	if err != nil {
-		b.Fatal(err)
+		return err
 	}
 	defer nc.Close()
 
 	c := client.New(nc, client.WithGrammar(s.grammar))
 	for _, share := range o.shares() {
-		_, err := c.PriorityQueue(share.name).Configure(b.Context(), change, reset...)
+		_, err := c.PriorityQueue(share.name).Configure(ctx, change, reset...)
 		if err != nil {
-			b.Fatal(err)
+			return err
 		}
 	}
+	return nil
 }
 
-func (s *service) run(b *testing.B, o Options) *Report {
+func (s *service) run(ctx context.Context, o Options) (*Report, error) {
 	o.Grammar, o.Timeout = s.grammar, testenv.Patience
 	o.Dial = func() (*nats.Conn, error) {
 		return nats.Connect(s.env.NATS.URL(), nats.Timeout(testenv.Patience))
 	}
-	report, err := Run(b.Context(), o)
-	if err != nil {
-		b.Fatal(err)
+	report, err := Run(ctx, o)
+	if err == nil && report.Operations[0].Errors > 0 {
+		err = fmt.Errorf("%s: %d requests failed", o.Mode, report.Operations[0].Errors)
 	}
-
-	if failed := report.Operations[0].Errors; failed > 0 {
-		b.Fatalf("%s: %d requests failed", o.Mode, failed)
-	}
-
-	return report
+	return report, err
 }

@@ -365,6 +365,9 @@ leaf-versions: ## test leaf connections with the NATS servers VERSIONS=
 		PQ_TEST_NATS_SERVER=$(CURDIR)/bin/nats-server-$$version/nats-server go test -count=1 ./bridge/jetstream/leaf; \
 	done
 
+# What a night is compared with: the last release, and until there is one, the revision of the soak that
+# docs/reliability.md has. Compared with the day before, what gets slower in small steps would always pass.
+LAST   = $(or $(shell git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null),f9e79a71)
 ROUNDS := 5
 nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(NIGHTLY) $(MAKE) test TIMEOUT=60m
@@ -381,15 +384,15 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(MAKE) soak TESTED=Joins OPS=100000
 	$(MAKE) soak TESTED=Inflow
 	$(if $(NO_FDB),,$(MAKE) soak TESTED=Upgrade SYSTEMS=fdb)
-	$(MAKE) bench AGAINST=bin/pqbridge TURNS=1 SECONDS=0.1
 	$(if $(NO_FDB),,$(MAKE) bench STORE=fdb TURNS=1 SECONDS=0.1)
+	$(MAKE) bench AGAINST=$(LAST) TURNS=10 SECONDS=1
 
 ##@ Measure
 
-# PQBRIDGE is the build to measure, by default of this checkout, and AGAINST another one, in turns with it; a ratio is
-# PQBRIDGE's figure divided by AGAINST's. BENCH chooses workloads, a regular expression; FLAGS are more flags, such as
-# -clients=32 -size=10240 -groups=1000 -queues=1000. The data go below TMPDIR: that has to be on the kind of disk that the
-# service will use.
+# PQBRIDGE is the build to measure, by default of this checkout. AGAINST is another build, or a tag or revision to build,
+# which is measured in turns with it; a ratio is PQBRIDGE's figure divided by AGAINST's. BENCH chooses workloads, a regular
+# expression; FLAGS are more flags, such as -clients=32 -size=10240 -groups=1000 -queues=100. The data go below TMPDIR: that
+# has to be on the kind of disk that the service will use.
 PQBRIDGE = $(CURDIR)/bin/pqbridge
 AGAINST :=
 STORE   := embedded
@@ -397,18 +400,31 @@ BENCH   := .
 TURNS   := 6
 SECONDS := 2
 FLAGS   :=
+COMMIT = $(shell git rev-parse --verify --quiet '$(AGAINST)^{commit}' 2>/dev/null)
+OTHER  = $(if $(AGAINST),$(or $(wildcard $(AGAINST)),bin/against/$(or $(COMMIT),unknown)))
 BENCH_TMP  = $(or $(TMPDIR),$(CURDIR)/bin)
 BENCH_TEST = TMPDIR=$(BENCH_TMP) $(if $(filter fdb,$(STORE)),go test $(TAG_FLAGS) $(TEST_FLAGS),$(TEST)) -timeout 0 -run '^$$'
 define MEASURE
 	$(BENCH_TEST) -bench '$(1)/$(BENCH)' -benchtime 1x -count $(TURNS) ./cmd/pq/internal/load -store $(STORE) \
-		-pqbridge $(abspath $(PQBRIDGE)) $(if $(AGAINST),-against $(abspath $(AGAINST))) -seconds $(SECONDS) $(FLAGS) | tee bin/bench.txt
+		-pqbridge $(abspath $(PQBRIDGE)) $(if $(AGAINST),-against $(abspath $(OTHER))) -seconds $(SECONDS) $(FLAGS) | tee bin/bench.txt
 	@grep -q '^PASS' bin/bench.txt && go tool benchstat bin/bench.txt
 endef
-bench: build ## measure the service: AGAINST=another build, STORE= BENCH= TURNS= SECONDS=
+bench: build $(OTHER) ## measure the service, and fail if slower than AGAINST=: STORE= BENCH= TURNS= SECONDS=
 	$(call MEASURE,Service)
+	$(if $(AGAINST),@go run ./testenv/slower bin/bench.txt)
 
-bench-growth: build ## measure how costs grow: BENCH=queues, and the rest as for bench
+bench-growth: build $(OTHER) ## measure how costs grow: BENCH=queues, and the rest as for bench
 	$(call MEASURE,Growth)
+
+bin/against/unknown:
+	@echo "AGAINST=$(AGAINST) is neither a program nor a revision that git has here"; exit 1
+
+# With the flags of this checkout, so that only the source differs.
+bin/against/%:
+	@mkdir -p $(@D)
+	@set -e; source=$$(mktemp -d); trap 'rm -rf "$$source"' EXIT; \
+	git archive $* | tar -xf - -C "$$source"; \
+	cd "$$source"; go build $(BUILD_FLAGS) $(TAG_FLAGS) -o $(CURDIR)/$@ ./cmd/pqbridge
 
 scale: build ## measure what docs/scale.md goes by, on FoundationDB: BENCH=
 	$(if $(NO_FDB),@echo "scale needs $(NO_FDB)"; exit 1,go build $(BUILD_FLAGS) -o bin/ github.com/nats-io/nats-server/v2)

@@ -77,6 +77,7 @@ func TestWorkflowsRunNightly(t *testing.T) {
 	for _, want := range []string{
 		"  schedule:\n",
 		"make nightly\n",
+		"fetch-depth: 0 ", // for the release before
 		"VERSIONS=main\n",
 		"nats-server/v2@main\n",
 	} {

@@ -265,10 +265,10 @@ test-packages: ## test the packages of the programs for PyPI and npm
 
 # The clients in other languages are built if they can be. Without npm, PyPI or Maven Central their tests say what is missing, or fail
 # with PQ_TEST_CLIENTS=all. The examples find packages there.
-NO_CLIENTS = $(strip $(foreach program,node python3 java mvn rustc nats,$(if $(shell command -v $(program)),,$(program))))
+NO_CLIENTS = $(strip $(foreach program,node python3 java mvn cargo nats,$(if $(shell command -v $(program)),,$(program))))
 NODE_PATH ?= $(CURDIR)/client/javascript/node_modules
 CLIENTS    = PATH="$(PYTHON_ENV)/bin:$$PATH" PQ_TEST_PYTHON="$(PYTHON_ENV)/bin/python" PQ_TEST_JAVA="$(JAVA)" NODE_PATH="$(NODE_PATH)" PQ_TEST_CLIENTS=$(or $(PQ_TEST_CLIENTS),1)
-test-clients: clients ## test clients and examples in other languages: RUN=
+test-clients: clients rust ## test clients and examples in other languages: RUN=
 	$(if $(NO_CLIENTS),@echo "test-clients leaves out what needs $(NO_CLIENTS)")
 	@mkdir -p bin
 	@$(CLIENTS) $(TEST) -v ./docs/example ./testenv/clients ./testenv/jetstream >bin/clients.txt 2>&1; \
@@ -278,6 +278,14 @@ clients:
 	@{ $(NODE_20) && $(MAKE) --no-print-directory $(JAVASCRIPT); } || echo "left out: the JavaScript client needs $(NO_NODE)"
 	@{ $(PYTHON_310) && $(MAKE) --no-print-directory $(PYTHON_ENV)/installed; } || echo "left out: the Python client needs $(NO_PYTHON)"
 	@{ $(JAVA_17) && $(MAKE) --no-print-directory $(JAVA_DRIVER); } || echo "left out: the Java client needs $(NO_JAVA)"
+
+# The programs in Rust have the same crates, which are compiled once.
+CARGO_BUILD = CARGO_PROFILE_DEV_DEBUG=false cargo build --locked --quiet --target-dir bin/rust --manifest-path
+rust:
+	@rm -f bin/rust/debug/pqbridge-*
+	@{ command -v cargo >/dev/null && $(CARGO_BUILD) docs/example/rust/Cargo.toml && \
+		$(CARGO_BUILD) testenv/jetstream/rust/Cargo.toml; } || \
+		echo "left out: the programs in Rust need cargo of Rust 1.89 or newer, a C compiler, and crates.io"
 
 # The table of behaviour beside busy loops, as many as there are processors unless LOOPS says otherwise.
 TABLES := 20

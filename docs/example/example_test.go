@@ -128,21 +128,16 @@ func TestJetStreamCallsPython(t *testing.T) {
 	runCalls(t, python(t, calls+"/python", "calls.py"), "python3", "calls.py")
 }
 
-// The program in Rust can be parsed. To compile it would take its crates, and minutes.
+// The program in Rust pushes each job once, and does all of them.
 func TestRust(t *testing.T) {
-	needs(t, "rustc")
-	program, err := os.ReadFile(filepath.Join("rust", "src", "main.rs"))
-	must(t, err)
+	program := rust(t, "pqbridge-example")
+	env := testenv.New(t, testenv.Options{})
+	wantJobsDone(t, env, run(t, ".", env, program, "push"), run(t, ".", env, program, "work"))
+}
 
-	// Code that an attribute leaves out must still parse, but its names are not looked up.
-	text := "#![allow(unexpected_cfgs)]\n#[cfg(any())] mod example {\n" + string(program) + "}\n"
-	cmd := command(t.Context(), t.TempDir(), nil,
-		"rustc", "--edition", "2021", "--crate-type", "lib", "--emit", "metadata", "-")
-	cmd.Stdin = strings.NewReader(text)
-
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, harness.Shorten("rustc", string(out)))
-	}
+// All calls of JetStream's API that a bridge knows succeed from Rust.
+func TestJetStreamCallsRust(t *testing.T) {
+	runCalls(t, ".", rust(t, "pqbridge-jetstream-test"))
 }
 
 // The commands with the nats tool push, count, lease, acknowledge and pop, up to the empty queue.
@@ -344,6 +339,23 @@ func javaScript(t *testing.T, name string, packages ...string) (dir string) {
 	}
 
 	return dir
+}
+
+// rust returns the path of a program that make test-clients has built, with crates of crates.io.
+func rust(t *testing.T, name string) (path string) {
+	t.Helper()
+	needs(t, "cargo")
+
+	path, err := filepath.Abs(filepath.Join("../../bin/rust/debug", name))
+	must(t, err)
+	switch _, err := os.Stat(path); {
+	case err != nil && harness.AllClients:
+		t.Fatal("make test-clients has not built " + name)
+	case err != nil:
+		t.Skip("skipped: make test-clients has not built " + name)
+	}
+
+	return path
 }
 
 // command returns a command that knows the URL of the server, if there is one.

@@ -177,7 +177,7 @@ func TestRequirementsHaveHashes(t *testing.T) {
 	}
 }
 
-// Dependabot watches each folder that says what to fetch from Go's proxy, npm or PyPI.
+// Dependabot watches each folder that says what to fetch from Go's proxy, npm, PyPI or crates.io.
 func TestDependabotWatchesAll(t *testing.T) {
 	var config struct {
 		Updates []struct {
@@ -188,7 +188,7 @@ func TestDependabotWatchesAll(t *testing.T) {
 	must(t, yaml.Unmarshal(read(t, root, ".github", "dependabot.yml"), &config))
 	watched := map[string]bool{}
 	for _, update := range config.Updates {
-		if !slices.Contains([]string{"gomod", "npm", "pip"}, update.Ecosystem) {
+		if !slices.Contains([]string{"gomod", "npm", "pip", "cargo"}, update.Ecosystem) {
 			continue
 		}
 		for _, folder := range update.Directories {
@@ -200,7 +200,7 @@ func TestDependabotWatchesAll(t *testing.T) {
 	must(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		ecosystem := map[string]string{
 			"go.mod": "gomod", "package-lock.json": "npm", "requirements.in": "pip",
-			"requirements-dev.in": "pip",
+			"requirements-dev.in": "pip", "Cargo.lock": "cargo",
 		}[entry.Name()]
 
 		made := []string{"node_modules", ".git", "bin"}

@@ -46,7 +46,7 @@ async fn push(nc: &Client) -> Result<(), Error> {
 }
 
 async fn work(nc: &Client) -> Result<(), Error> {
-    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut interrupt = std::pin::pin!(interrupted());
     loop {
         let leased = tokio::select! {
             leased = lease(nc, "jobs") => leased,
@@ -67,6 +67,21 @@ async fn work(nc: &Client) -> Result<(), Error> {
             Err(failure) => return Err(failure.into()),
         }
     }
+}
+
+/// Waits for Ctrl-C, or for the SIGTERM of whatever stops services.
+async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{signal, SignalKind};
+        let mut terminate = signal(SignalKind::terminate()).expect("a handler for SIGTERM");
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = tokio::signal::ctrl_c().await;
 }
 
 /// Does a job, and extends its lease meanwhile.

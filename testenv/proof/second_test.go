@@ -19,7 +19,7 @@ import (
 	"github.com/pqbridge/pqbridge/testenv/proof"
 )
 
-// secondChecker is written from docs/histories.md alone.
+// secondChecker goes by docs/histories.md, and shares no code with the first one.
 const secondChecker = "second/check.py"
 
 // secondOpinion returns what the checker in Python says of the histories in a file, by name.
@@ -59,8 +59,8 @@ func wantJudged(t *testing.T, said map[string]string, faults map[string]bool) {
 	}
 }
 
-// The second checker, which was written from the description of histories alone, judges every
-// scripted history as the first one does.
+// The second checker, which goes by the description of histories, judges every scripted history as
+// the first one does.
 func TestSecondCheckerAgrees(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "histories.jsonl")
 	faults := map[string]bool{}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check.py FILE... says of each history that it is accepted, or what is wrong, and exits with 1 if
-anything is. Written from docs/histories.md alone. It needs Python 3.9, and nothing else."""
+anything is. It goes by docs/histories.md. It needs Python 3.9, and nothing else."""
 
 import base64
 import gzip

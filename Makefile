@@ -46,7 +46,7 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 
 .DEFAULT_GOAL := help
 .PHONY: help run build dist dist-javascript dist-python dist-java clean check fmt fmt-check vet staticcheck test \
-	test-browser test-fdb test-clients test-javascript test-java test-python test-packages java clients busy-clients \
+	test-browser test-fdb test-clients test-javascript test-java test-python test-packages java clients rust busy-clients \
 	test-modules test-image test-all nightly soak verify fuzz jetstream-suite celery-suite leaf-versions bench \
 	bench-growth bench-peers bench-workers scale shots
 

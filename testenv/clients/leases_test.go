@@ -73,6 +73,7 @@ func leasesByHand(s *story) {
 // alone.
 func severalLeases(s *story) {
 	d := s.driver()
+	d.refuses("lease", in{"count": "1001"}, "BadRequest")
 	d.answers("lease", in{"count": "3"}, `[]`)
 	for n := range 4 {
 		d.pushes(fmt.Sprint("job", n+1), in{"keep": "1h"})

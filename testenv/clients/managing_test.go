@@ -25,6 +25,7 @@ var managing = []scenario{
 	{"settings", settings},
 	{"schedules", schedules},
 	{"bad requests", badRequests},
+	{"bad calls", badCalls},
 }
 
 // FIFO queues have the same verbs and no priorities.
@@ -359,7 +360,12 @@ func badRequests(s *story) {
 	d.refuses("result", in{"id": "no id"}, "BadRequest")
 	d.refuses("work", in{"ackWait": "1ms"}, "BadRequest")
 	d.refuses("work", in{"queue": "no.dots"}, "BadRequest")
-	d.refuses("lease", in{"count": "1001"}, "BadRequest")
+	d.answers("look", in{"what": "len"}, `"0"`)
+}
+
+// A call that cannot be made pushes nothing.
+func badCalls(s *story) {
+	d := s.driver()
 	if is := d.ask("call", in{"wait": "-1s"}).answer(); is.Error == nil { // a context in Go
 		s.Errorf("%s: a call that waits for -1s: %v: want an error", d.name, is.Value)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,6 +44,7 @@ func TestUpgrade(t *testing.T) {
 		allKinds(b)
 		b.joined = nil // the version before need not know joins
 		b.clearAttempts()
+		b.useOthers()
 		b.between = int64(flags.ops) / 20
 		b.toCome.Store(12) // each of two bridges there and back, ended and killed
 	})
@@ -144,26 +144,10 @@ func TestRollBackOfJoins(t *testing.T) {
 // buildVersions builds pqbridge of a revision, and of this checkout.
 func buildVersions(t *testing.T, revision string) [2]string {
 	dir, root := t.TempDir(), filepath.Join("..", "..")
-	source, archive := filepath.Join(dir, "source"), filepath.Join(dir, "source.tar")
 	programs := [2]string{filepath.Join(dir, "before"), filepath.Join(dir, "now")}
-	build := append([]string{"go", "build"}, strings.Fields(tagFlags)...)
-	must(t, os.Mkdir(source, 0o700))
-
-	for _, c := range []struct {
-		dir  string
-		args []string
-	}{
-		{root, []string{"git", "archive", "--output", archive, revision}},
-		{source, []string{"tar", "-xf", archive}},
-		{source, append(build, "-o", programs[0], "./cmd/pqbridge")},
-		{root, append(build, "-o", programs[1], "./cmd/pqbridge")},
-	} {
-		cmd := exec.Command(c.args[0], c.args[1:]...)
-		cmd.Dir = c.dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("PQ_TEST_BEFORE names the version before, now %s: %v: %v\n%s",
-				revision, c.args, err, out)
-		}
+	for i, source := range []string{harness.Checkout(t, root, revision), root} {
+		args := append([]string{"build"}, strings.Fields(tagFlags)...)
+		harness.Do(t, source, "go", append(args, "-o", programs[i], "./cmd/pqbridge")...)
 	}
 
 	return programs

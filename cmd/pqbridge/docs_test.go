@@ -396,6 +396,7 @@ func TestDocumentsNameRealVariables(t *testing.T) {
 		"PQ_TEST_NIGHTLY",
 		"PQ_TEST_BEFORE",
 		"PQ_TEST_CLIENTS",
+		"PQ_TEST_UPDATE",
 		"PQ_TEST_VET",
 		"PQ_SERVICE_HOST",
 		"PQ_PORT_80_TCP", // set by Kubernetes

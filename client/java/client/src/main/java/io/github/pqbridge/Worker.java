@@ -291,7 +291,7 @@ public final class Worker implements AutoCloseable {
 
         /**
          * Sets where the worker logs jobs that fail, are dropped, lost or cannot be settled, and once a minute
-         * what it tries again.
+         * what it tries again. Each line names the queue, and those of a single job its id and type.
          *
          * @param logger the logger; the default has the name of this class
          * @return this

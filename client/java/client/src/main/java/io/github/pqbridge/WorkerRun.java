@@ -3,6 +3,7 @@ package io.github.pqbridge;
 import static java.lang.System.Logger.Level.ERROR;
 import static java.lang.System.Logger.Level.WARNING;
 
+import java.lang.System.Logger.Level;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -104,7 +105,7 @@ final class WorkerRun {
     private void abandon() {
         for (Held h : allHeld()) {
             if (h.abandon()) {
-                o.logger.log(WARNING, "job {0} has not ended although the worker has stopped", h.job.id());
+                log(WARNING, named(h) + " has not ended although the worker has stopped", null);
                 inBackground(() -> sendBack(h, Outcome.of(Job.Ending.STOPPED)));
             }
         }
@@ -138,7 +139,7 @@ final class WorkerRun {
             failure = failure == null ? error : failure;
         }
         beginStop(GRACE);
-        o.logger.log(ERROR, "the worker of queue " + o.queue.name() + " ends", error);
+        log(ERROR, "the worker ends", error);
     }
 
     private void checkEnded() {
@@ -237,7 +238,7 @@ final class WorkerRun {
     }
 
     private void lost(Held h, PqException error) {
-        o.logger.log(WARNING, "lost the lease of job " + h.job.id() + ", which is being done", error);
+        log(WARNING, "lost the lease of " + named(h) + ", which is being done", error);
         h.end(Job.Ending.LOST);
     }
 
@@ -286,7 +287,7 @@ final class WorkerRun {
         h.letGo();
         free(h, null);
         try {
-            o.logger.log(ERROR, "cannot settle job " + h.job.id() + ", which comes back", why);
+            logUnsettled(h, why);
         } catch (RuntimeException | Error broken) {
             // there is nobody to tell
         }
@@ -307,7 +308,7 @@ final class WorkerRun {
     }
 
     private void timeOut(Held h) {
-        o.logger.log(WARNING, "job {0} takes longer than {1}", h.job.id(), o.jobTimeout);
+        log(WARNING, named(h) + " takes longer than " + o.jobTimeout, null);
         h.end(Job.Ending.TIMEOUT);
         h.letGo(); // a handler that hangs must not keep it
     }
@@ -344,26 +345,12 @@ final class WorkerRun {
                 sending--;
                 return batch;
             }
-            Iterable<Acks.Done> dones = () -> mapped(done.iterator());
+            Iterable<Acks.Done> dones = () -> done.stream().map(Held::done).iterator();
             for (int n = Acks.fitting(dones, o.queue.link.maxPayload()); n > 0; n--) {
                 batch.add(done.remove());
             }
             return batch;
         }
-    }
-
-    private static Iterator<Acks.Done> mapped(Iterator<Held> all) {
-        return new Iterator<>() {
-            @Override
-            public boolean hasNext() {
-                return all.hasNext();
-            }
-
-            @Override
-            public Acks.Done next() {
-                return all.next().done();
-            }
-        };
     }
 
     /** Acknowledges jobs in one request, which leases as many unless the worker stops. */
@@ -456,8 +443,7 @@ final class WorkerRun {
         boolean isLost = h.letGo() || outcome.kind() == Outcome.Kind.LOST;
         String text = outcome.text();
         if (outcome.kind() == Outcome.Kind.FAILED || outcome.kind() == Outcome.Kind.DROPPED) {
-            String what = "job " + h.job.id() + " failed at delivery " + h.job.deliveries() + ": " + text;
-            o.logger.log(WARNING, what, outcome.error());
+            log(WARNING, named(h) + " failed at delivery " + h.job.deliveries() + ": " + text, outcome.error());
         }
         if (!isLost) {
             settle(h, () -> {
@@ -496,12 +482,12 @@ final class WorkerRun {
                 return false;
             }, unknown);
         } catch (LeaseLostException e) {
-            o.logger.log(WARNING, "job " + h.job.id() + " was settled too late", e);
+            log(WARNING, named(h) + " was settled too late", e);
         }
     }
 
-    private void logUnsettled(Held h, PqException e) {
-        o.logger.log(ERROR, "cannot settle job " + h.job.id() + ", which comes back", e);
+    private void logUnsettled(Held h, Throwable why) {
+        log(ERROR, "cannot settle " + named(h) + ", which comes back", why);
     }
 
     /** Waits before another attempt, and reports whether there should be one. */
@@ -540,6 +526,14 @@ final class WorkerRun {
     }
 
     private void warnSeldom(String what, PqException e) {
-        o.logger.log(seldom.level(what, WARNING), what, e);
+        log(seldom.level(what, WARNING), what, e);
+    }
+
+    private void log(Level level, String what, Throwable error) {
+        o.logger.log(level, o.queue + ": " + what, error);
+    }
+
+    private static String named(Held h) {
+        return "job " + h.job.id() + (h.job.type().isEmpty() ? "" : " of type " + Wire.shown(h.job.type()));
     }
 }

@@ -93,7 +93,7 @@ class WorkerTest {
 
         @Override
         public void log(Level level, ResourceBundle bundle, String text, Object... params) {
-            heard.add(level + " " + text);
+            throw new AssertionError("a type with {0} would be changed");
         }
     }
 
@@ -124,9 +124,22 @@ class WorkerTest {
         Worker worker = b.start();
         String id = queue.push("").id();
         hears("outer before", "inner before", "inner after", "outer after");
-        hears("WARNING job failed at delivery 1: it is hopeless");
+        hears("WARNING priority queue middlewareWraps: job failed at delivery 1: it is hopeless");
         assertThrows(JobFailedException.class, () -> queue.result(JobName.id(id), TestServer.PATIENCE).orThrow());
         worker.close();
+    }
+
+    /** What is logged about a job names its queue and its type, which may have braces. */
+    @Test
+    void logsNameQueueAndType() throws InterruptedException {
+        Queue mail = client.fifoQueue("mail");
+        Worker worker = Worker.builder(mail).logger(new Log()).jobTimeout(Duration.ofMillis(1)).handle(job -> {
+            new CountDownLatch(1).await();
+        }).start();
+        mail.push(Push.of("").type("{0}"));
+        hears("WARNING FIFO queue mail: job of type \"{0}\" takes longer than PT0.001S",
+                "WARNING FIFO queue mail: job of type \"{0}\" failed at delivery 1: timed out");
+        worker.stop(Duration.ZERO);
     }
 
     /** Whatever a handler throws, its slot is free again, and stop returns. */
@@ -332,7 +345,7 @@ class WorkerTest {
         String id = queue.push("").id();
         hears("begun");
         worker.stop(Duration.ZERO);
-        hears("WARNING job {0} has not ended although the worker has stopped");
+        hears("WARNING priority queue " + queue.name() + ": job has not ended although the worker has stopped");
         assertEquals(State.READY, queue.get(id).state());
         assertEquals(0, queue.get(id).deliveries());
         goOn.countDown();

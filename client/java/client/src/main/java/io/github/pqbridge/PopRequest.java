@@ -151,7 +151,8 @@ final class PopRequest {
             }
             if (stopping || in.isLost()) {
                 interrupted = true;
-                if (id.isEmpty() || link.isClosed()) { // an acknowledgement has to be repeated at once
+                // An acknowledgement has to be repeated at once, and nobody waits for NATS in order to stop.
+                if (id.isEmpty() || link.isClosed() || stopping && !link.isConnected()) {
                     throw link.noReply(subject, true, "the connection was lost");
                 }
                 if (!cancelled && link.isConnected()) {

@@ -3,6 +3,7 @@ package io.github.pqbridge;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.nats.client.Subscription;
 import java.time.Duration;
@@ -62,6 +63,23 @@ class OutageTest {
             assertEquals(UnknownOutcomeException.class, why.getClass());
         }
         assertEquals("next", queue.lease(waits).orElseThrow().text());
+    }
+
+    /** A worker that stops while NATS is away does not wait for a heartbeat, which cannot come. */
+    @Test
+    void stoppedPopsDoNotWaitForNats() throws Exception {
+        Subscription sent = client.connection().subscribe("*.*.pop.min");
+        PopRequest pop = new PopRequest(queue, false, LONG, PopRequest.leaseOptions(LONG, ""), LONG);
+        var items = CompletableFuture.supplyAsync(pop::run, Threads.LONG);
+        assertNotNull(sent.nextMessage(TestServer.PATIENCE));
+        server.kill();
+        TestServer.await("the connection is lost", () -> !queue.link.isConnected());
+
+        assertTrue(pop.interrupt());
+
+        Throwable why = assertThrows(ExecutionException.class, () -> items.get(2, TimeUnit.MINUTES)).getCause();
+        assertEquals(UnknownOutcomeException.class, why.getClass()); // and not NoHeartbeatException
+        assertTrue(why.getMessage().endsWith("the connection was lost"), why.getMessage());
     }
 
     /** A closed connection ends what waits, at once. */

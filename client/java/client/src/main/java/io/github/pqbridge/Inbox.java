@@ -51,6 +51,9 @@ final class Inbox implements Link.UnderWay {
     @Override
     public void fail(PqException error) { failure = error; }
 
+    @Override
+    public boolean isDone() { return failure != null; }
+
     /** Notes that the connection was lost. */
     void lose() { lost = true; }
 

@@ -84,6 +84,9 @@ final class Link {
         /** Returns what its inbox subscribes to, "" without one of its own. */
         String subjects();
 
+        /** Reports whether it has ended, though its thread may not know yet. */
+        boolean isDone();
+
         /** Ends it. */
         void fail(PqException error);
     }

@@ -75,15 +75,17 @@ final class Refusals {
         boolean publish = refusal.group(1).equalsIgnoreCase("publish");
         String subject = refusal.group(2);
         PqException denied = new DeniedException(Wire.hideTokens(refusal.group()));
-        PqException unknown = new UnknownOutcomeException(denied.getMessage(), 0, "", true);
+        PqException unknown = new UnknownOutcomeException(denied.getMessage(), 0, "", !publish);
         List<Link.UnderWay> refused = link.underWay().stream()
+                .filter(request -> !request.isDone()) // by an earlier refusal
                 .filter(request -> subject.equals(publish ? request.subject() : request.subjects()))
                 .toList();
         if (!publish) {
             link.refuseReplies(subject, denied, unknown);
             refused.forEach(request -> request.fail(unknown));
         } else if (!refused.isEmpty()) { // with several on the subject, another one may have been carried out
-            refused.get(0).fail(refused.size() == 1 ? denied : unknown);
+            int n = told ? 1 : refused.size(); // who only looks may see one error of several
+            refused.subList(0, n).forEach(request -> request.fail(refused.size() == 1 ? denied : unknown));
         }
     }
 }

@@ -18,6 +18,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -155,6 +156,22 @@ class ConnectionTest {
             Lease lease = new Lease(queue, job, Duration.ofSeconds(30));
             DeniedException ack = assertThrows(DeniedException.class, lease::ack);
             assertFalse(ack.getMessage().contains("secret"), ack.getMessage());
+            nc.close();
+        }
+    }
+
+    /** Pushes that the server refuses together end as soon, though it does not say which it means. */
+    @Test
+    void deniedPushesEndTogether() throws Exception {
+        server = TestServer.nats(USERS);
+        for (Options.Builder options : List.of(new Options.Builder(), PqClient.options())) {
+            Queue queue = connect(options.userInfo("mute", "x"), TestServer.PATIENCE);
+            var pushes = Stream.generate(() -> queue.pushAsync(Push.of("job"))).limit(10).toList();
+            for (CompletableFuture<Pushed> push : pushes) {
+                var why = (PqException) assertThrows(ExecutionException.class, push::get).getCause();
+                assertTrue(why.getMessage().contains("pq.jobs.push"), why.getMessage());
+                assertFalse(why.passing(), why.toString());
+            }
             nc.close();
         }
     }

@@ -9,6 +9,8 @@ import java.lang.reflect.Method;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.function.Consumer;
@@ -27,6 +29,7 @@ import org.springframework.core.MethodIntrospector;
 import org.springframework.core.Ordered;
 import org.springframework.core.annotation.AnnotatedElementUtils;
 import org.springframework.core.annotation.AnnotationUtils;
+import org.springframework.util.Assert;
 import org.springframework.util.ClassUtils;
 import tools.jackson.databind.json.JsonMapper;
 
@@ -46,6 +49,7 @@ final class PqWorkers
     private final List<Middleware> middleware;
     private final Executor executor;
     private final Map<String, Worker.Builder> builders = new LinkedHashMap<>();
+    private final Set<String> queues = new TreeSet<>(); // their names
     private volatile Map<String, Worker> running = Map.of();
 
     PqWorkers(ConfigurableApplicationContext context, PqProperties properties, PqClient client,
@@ -69,6 +73,10 @@ final class PqWorkers
                 MethodIntrospector.<PqWorker>selectMethods(type, this::annotation)
                         .forEach((method, annotation) -> add(name, method, annotation));
             }
+        }
+        for (String queue : properties.workers().keySet()) {
+            Assert.state(queues.contains(queue), () -> "pqbridge.workers." + queue
+                    + ": no @PqWorker has this queue, but those of " + queues);
         }
     }
 
@@ -95,6 +103,7 @@ final class PqWorkers
         Worker.Builder builder = Worker.builder(queue).executor(executor);
         middleware.forEach(builder::middleware);
         String name = queue.name();
+        queues.add(name);
         set(name, WorkerProperties::concurrency, builder::concurrency);
         set(name, WorkerProperties::ackWait, builder::ackWait);
         set(name, WorkerProperties::jobTimeout, builder::jobTimeout);

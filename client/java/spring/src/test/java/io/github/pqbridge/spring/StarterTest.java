@@ -220,12 +220,34 @@ class StarterTest {
     @ParameterizedTest
     @MethodSource("wrong")
     void wrongMethodsStopTheStart(Class<?> bean, String method, String why) {
-        runner.withBean(bean).withPropertyValues("pqbridge.workers.limited.max=true").run(context -> {
+        runner.withBean(bean).withPropertyValues("pqbridge.worker.max=true").run(context -> {
             assertThat(context).hasFailed();
             assertThat(context.getStartupFailure())
                     .hasMessageContaining(bean.getName() + "." + method)
                     .hasMessageContaining(why);
         });
+    }
+
+    /** Properties of a queue that no method names stop the start, with the name and those that there are. */
+    @Test
+    void propertiesOfNoQueueStopTheStart() {
+        runner.withBean(Barrier.class).withPropertyValues("pqbridge.workers.togehter.concurrency=3").run(context ->
+                assertThat(context.getStartupFailure())
+                        .hasMessageContaining("pqbridge.workers.togehter")
+                        .hasMessageContaining("[together]"));
+    }
+
+    /** The name of a queue is taken as it is written. */
+    @ParameterizedTest
+    @ValueSource(strings = {"odd_Name", "[odd_Name]"})
+    void propertiesOfOddNames(String name) {
+        runner.withBean(Odd.class).withPropertyValues("pqbridge.workers." + name + ".concurrency=3").run(context ->
+                assertThat(context).hasNotFailed());
+    }
+
+    static class Odd {
+        @PqWorker(queue = "odd_Name")
+        void nothing() {}
     }
 
     /** With a client of the application's own, the starter makes no connection. */

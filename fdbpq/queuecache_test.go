@@ -223,6 +223,13 @@ func TestKnownTurns(t *testing.T) {
 		want := f.applyToCopy(ops, r.m.now)[0]
 		busy := slices.ContainsFunc(q.inOrder(isReady),
 			func(i *modelItem) bool { return q.fifo || i.ID.Priority == push.Priority })
+		// If the last item of the group expires now, its place may count or not.
+		expires := false
+		for _, i := range q.items {
+			at := i.Message.Expires
+			expires = expires || i.Message.Group() == push.Message.Group() &&
+				!at.IsZero() && !at.After(r.m.now)
+		}
 		store.Take()
 		got := must(r.main.Apply(f.ctx, ops))
 
@@ -231,7 +238,7 @@ func TestKnownTurns(t *testing.T) {
 		}
 
 		// Otherwise the next count matters, and a known one may be too high.
-		if busy && want.Err == nil && got[0].Err == nil {
+		if busy && !expires && want.Err == nil && got[0].Err == nil {
 			compared++
 			a, b := codec.TurnItemOf(&got[0].Item.ID), codec.TurnItemOf(&want.Item.ID)
 			if a != b || !got[0].Item.PushedAt.Equal(want.Item.PushedAt) {

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -31,7 +32,8 @@ func (e *Env) StartProgram(program, prefix string, environment ...string) (pid i
 	go func() { exited <- cmd.Wait() }()
 	e.t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // fails only if it has exited
-		if err := <-exited; err != nil {
+		_, meant := e.killed.Load(cmd.Process.Pid)
+		if err := <-exited; err != nil && !meant {
 			tail := harness.Shorten("pqbridge", log.String())
 			e.t.Errorf("testenv: %s: %v\n%s", program, err, tail)
 		}
@@ -51,6 +53,39 @@ func (e *Env) StartProgram(program, prefix string, environment ...string) (pid i
 	})
 
 	return cmd.Process.Pid
+}
+
+// KillProgram kills what StartProgram has started, as kill -9 does, and waits until it is gone.
+func (e *Env) KillProgram(pid int) {
+	e.t.Helper()
+	e.killed.Store(pid, true)
+	process, err := os.FindProcess(pid)
+	if err == nil {
+		err = process.Kill()
+	}
+	if err != nil {
+		e.t.Fatalf("testenv: %v", err)
+	}
+	Eventually(e.t, func() error {
+		if process.Signal(syscall.Signal(0)) == nil {
+			return fmt.Errorf("process %d still runs", pid)
+		}
+		return nil
+	})
+}
+
+// Memory returns the bytes that a process has in memory, 0 where the system does not say.
+func Memory(pid int) uint64 {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0
+	}
+
+	status, err := process.NewStatus()
+	if err != nil {
+		return 0
+	}
+	return status.VmRSS
 }
 
 // PeakMemory returns the most bytes that a process has had in memory so far, 0 where the system

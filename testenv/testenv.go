@@ -10,6 +10,7 @@ package testenv
 import (
 	"context"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,6 +66,7 @@ type Env struct {
 	t       testing.TB
 	options Options
 	served  kv.Database // what the bridge uses
+	killed  sync.Map    // ids of processes that a test has killed
 }
 
 // New starts a system. It returns when the bridge can be reached by Conn.

@@ -23,6 +23,7 @@ import (
 type extent struct {
 	queues, groups int
 	items          int  // ready in all queues together; at least one for each queue and group
+	pushes         bool // what is measured is only a push
 	finished       int  // jobs that are kept
 	results        bool // what is measured is to ask what became of one of them
 	waiters        int  // leases that wait for items
@@ -40,6 +41,8 @@ var dimensions = []struct {
 }{
 	{"queues", func(e *extent, n int) { e.queues = n }, []int{1, 16, 1e3, 1e4, 1e5}, 1},
 	{"items", func(e *extent, n int) { e.items = n }, []int{1e3, 1e4, 1e5, 1e6, 1e7}, 1e3},
+	{"backlog", func(e *extent, n int) { e.items, e.pushes = n, true },
+		[]int{0, 1e4, 1e5, 4e5, 1e6, 1e7}, 0},
 	{"waiters", func(e *extent, n int) { e.waiters = n }, []int{1, 16, 1e3, 1e4}, 16},
 	{"groups", func(e *extent, n int) { e.groups = n }, []int{1, 16, 1e3, 1e4, 1e5}, 1},
 	{"due", func(e *extent, n int) { e.due = n }, []int{1, 16, 1e3, 1e4, 1e5}, 1e3},
@@ -77,6 +80,11 @@ func BenchmarkGrowth(b *testing.B) {
 			}
 		})
 	}
+
+	b.Run("latency", benchmarkLatency)
+	b.Run("tenants", benchmarkTenants)
+	b.Run("start", benchmarkStart)
+	b.Run("rest", benchmarkRest)
 }
 
 // benchmarkGrowing returns a benchmark of services, which take turns in every call.
@@ -121,7 +129,8 @@ type growing struct {
 
 // startGrowing starts services with that much of everything.
 func startGrowing(b *testing.B, e extent, names ...string) (all []*growing) {
-	if e.waiters == 0 && e.due == 0 { // else an operation would take another one's item
+	// Else an operation would take another one's item.
+	if e.waiters == 0 && e.due == 0 && !e.pushes {
 		e.items = max(e.items, e.queues, e.groups)
 	}
 
@@ -299,7 +308,7 @@ func (g *growing) turn(ctx context.Context, s *sum) error {
 	}
 
 	var items atomic.Int64
-	return s.measure(g.pid, func() (int64, error) {
+	err := s.measure(g.pid, func() (int64, error) {
 		err := each(g.atOnce(), g.atOnce(), func(int) error {
 			for time.Now().Before(end) {
 				if err := g.live(ctx, int(g.numbers.Add(1))); err != nil {
@@ -311,6 +320,10 @@ func (g *growing) turn(ctx context.Context, s *sum) error {
 		})
 		return items.Load(), err
 	})
+	if g.pushes { // the next turn finds as many
+		err = cmp.Or(err, g.take(ctx, int(items.Load())))
+	}
+	return err
 }
 
 // live pushes an item and sees to the end of one of that queue.
@@ -322,7 +335,7 @@ func (g *growing) live(ctx context.Context, number int) error {
 	}
 
 	_, err := q.PushMsg(ctx, item.Priority, item.Message)
-	if err != nil {
+	if err != nil || g.pushes {
 		return err
 	}
 	if g.waiters > 0 {

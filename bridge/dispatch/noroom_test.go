@@ -114,6 +114,57 @@ func TestNextThatFindsNoRoom(t *testing.T) {
 	})
 }
 
+// Nor do such requests end because one transaction has no room to remove the attempts of all jobs
+// that they acknowledge, whether they wait or not.
+func TestNextOfFailedJobsThatFindsNoRoom(t *testing.T) {
+	const n = 30
+	for _, waits := range []bool{false, true} {
+		tight := func(o *Options) { o.Limits.LeaseRoom = 1_000 } // for the attempts of a few
+		inBubble(t, tight, func(w *waiting) {
+			w.configure(func(s *fdbpq.Settings) { s.Trail = 8 })
+			for range n {
+				w.push("failed once")
+			}
+			w.submitTogether(singly(slices.Repeat([]fdbpq.Op{w.lease()}, n)), never)
+			var naks []fdbpq.Op
+			for lease := range n {
+				naks = append(naks, w.settle(fdbpq.OpNak, lease))
+			}
+			w.submitTogether(singly(naks), never)
+			w.submitTogether(singly(slices.Repeat([]fdbpq.Op{w.lease()}, n)), never)
+			for range n {
+				w.push("next")
+			}
+			w.log.take()
+
+			var requests [][]fdbpq.Op
+			for lease := range n {
+				requests = append(requests, w.nextOf(1, n+lease))
+			}
+			w.takeTransactions()
+			w.submitTogether(requests, func(int) *Wait {
+				if waits {
+					return w.minute()
+				}
+				return nil
+			})
+			if w.takeTransactions() < 2 {
+				t.Errorf("waits %t: there was room for all", waits)
+			}
+
+			events := w.log.take()
+			for _, event := range events {
+				if !strings.HasSuffix(event, " next") {
+					t.Errorf("waits %t: %s", waits, event)
+				}
+			}
+			if len(events) != n {
+				t.Errorf("waits %t: %d requests of %d were answered", waits, len(events), n)
+			}
+		})
+	}
+}
+
 // nextOf is a request that acknowledges leases together, in the order in which they were given, and
 // leases n items.
 func (w *waiting) nextOf(n int, leases ...int) (ops []fdbpq.Op) {

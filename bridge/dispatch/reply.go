@@ -20,7 +20,7 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 	// Either all acknowledgements are done, or nothing is.
 	acks := LeadingAcks(ops)
 	if acks > 0 && results[0].Err != nil {
-		if !w.answered {
+		if !w.answered && !(hasNoRoom(results[0].Err) && l.startAgain(w)) {
 			l.endWithResults(w, ops, results, results[0].Err)
 		}
 		return
@@ -68,6 +68,15 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 		l.deliverPart(w, pops[:n], found[:n])
 	}
 	w.onlyIfEmpty = false
+}
+
+// startAgain has a waiter leave its line, if it is in one, and its request come again as if it were
+// new: behind others in the line, its acknowledgements would wait for their items.
+func (l *lane) startAgain(w *waiter) bool {
+	r, ops := &w.request, w.rest()
+	r.Pops = w.wanted
+	w.answered = l.runAgain(r, ops) == nil
+	return w.answered
 }
 
 // noteAcked notes that the acknowledgements with these results are done. Options that the pops

@@ -324,6 +324,8 @@ func packed(t *testing.T, made time.Time) map[string][]byte {
 			"docs/handle.sh":       []byte("#!/bin/sh\n"),
 			"LICENSE":              []byte("ours"),
 			"THIRD-PARTY-LICENSES": []byte("of others"),
+
+			"deploy/helm/pqbridge/Chart.yaml": []byte("version: 1.2.3\n"),
 		} {
 			path := filepath.Join(folder, "pqbridge_1.2.3_"+platform, name)
 			must(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -366,9 +368,9 @@ func TestPackagesAreTheSameFromTwoClones(t *testing.T) {
 		find . -path ./.git -prune -o -type f -exec touch -t 200102030405 {} +
 		mkdir docs/__pycache__; echo left >docs/__pycache__/left.pyc`)
 
-	// The archive, the wheel, two packages of npm and the list of what they are built from; the
-	// JavaScript client's package, and the Python client's two.
-	if len(first) != 8 {
+	// The archive, the wheel, two packages of npm, the Helm chart and the list of what they are
+	// built from; the JavaScript client's package, and the Python client's two.
+	if len(first) != 9 {
 		t.Errorf("a release has the files %v", slices.Sorted(maps.Keys(first)))
 	}
 	if !maps.Equal(first, again) {
@@ -418,6 +420,7 @@ func TestPackagesAreTheSameEachTime(t *testing.T) {
 
 	const linux = "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64"
 	want := []string{
+		"pqbridge-1.2.3.tgz",
 		"pqbridge-darwin-arm64-1.2.3.tgz",
 		"pqbridge-linux-x64-1.2.3.tgz",
 		"pqbridge-npm-1.2.3.tgz",

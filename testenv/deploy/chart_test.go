@@ -3,6 +3,8 @@ package deploy
 import (
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -126,6 +128,41 @@ networkPolicy:
   enabled: true
   dashboardFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: proxy}}}]
 `,
+}
+
+// Helm reads from the package that a release has what it reads from the folder.
+func TestChartPackage(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("Python is not installed here")
+	}
+
+	dist := t.TempDir()
+	folder := filepath.Join(dist, "pqbridge_1.2.3_linux_amd64")
+	deploy := os.DirFS(filepath.Join(root, "deploy"))
+	must(t, os.CopyFS(filepath.Join(folder, "deploy"), deploy))
+	must(t, os.Mkdir(filepath.Join(folder, "bin"), 0o700))
+	for _, name := range []string{"bin/pqbridge", "bin/pq", "LICENSE", "THIRD-PARTY-LICENSES"} {
+		must(t, os.WriteFile(filepath.Join(folder, name), nil, 0o600))
+	}
+	pack := exec.CommandContext(t.Context(), filepath.Join(root, ".ci", "pack"), dist, "1.2.3")
+	if out, err := pack.CombinedOutput(); err != nil {
+		t.Fatalf(".ci/pack: %v\n%s", err, out)
+	}
+
+	read := func(path string) map[string]string {
+		chart, err := loader.Load(path)
+		must(t, err)
+		files := map[string]string{}
+		for _, file := range chart.Raw {
+			files[file.Name] = string(file.Data)
+		}
+		return files
+	}
+	got, want := read(filepath.Join(dist, "pqbridge-1.2.3.tgz")), read(chartPath)
+	if len(want) < 15 || !maps.Equal(got, want) {
+		t.Errorf("the package has %q, and the folder %q, or their text differs",
+			slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+	}
 }
 
 // render does what helm template does. Each object begins with a line "---".

@@ -219,8 +219,8 @@ func TestCommands(t *testing.T) {
 	t.Run("find", s.find)
 }
 
-// The commands work on a service that is killed under them, as one of them is: the history passes,
-// every assertion that should hold does, and all that should happen sometimes did.
+// The commands work on a service that is killed under them, as one of them is: both checkers accept
+// the history, every assertion that should hold does, and all that should happen sometimes did.
 func (s *system) accept(t *testing.T) {
 	s.t = t
 	t.Cleanup(s.keep)
@@ -273,6 +273,16 @@ func (s *system) accept(t *testing.T) {
 	} {
 		if missing := without(want, asserted[kind+" true"]); missing != nil {
 			t.Errorf("%s: not asserted: %q", kind, missing)
+		}
+	}
+
+	// Where Python is missing, make test says so.
+	if python, err := exec.LookPath("python3"); err == nil {
+		second := harness.Command(python, "../proof/second/check.py",
+			filepath.Join(s.history, "history.jsonl"))
+		out, err := second.CombinedOutput()
+		if err != nil || string(out) != "antithesis: accepted\n" {
+			t.Errorf("the second checker: %v\n%s", err, out)
 		}
 	}
 }

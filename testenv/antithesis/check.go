@@ -55,7 +55,7 @@ func check(w *workload) {
 	}
 
 	h := w.history()
-	must(h.Write(filepath.Join(w.dir, "history.json")))
+	must(h.Keep(filepath.Join(w.dir, "history.jsonl")))
 	err = h.Check(checkTimeout)
 	undecided := errors.Is(err, proof.ErrUndecided)
 	assert.Sometimes(!undecided, "a history is checked to its end", nil)

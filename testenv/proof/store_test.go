@@ -30,6 +30,9 @@ func empty(ctx context.Context, db kv.Database, name string, tell func(item *fdb
 		}
 
 		for _, result := range results {
+			if errors.Is(result.Err, fdbpq.ErrNoRoom) {
+				break // the next transaction goes on, also if this one has found nothing so far
+			}
 			if errors.Is(result.Err, fdbpq.ErrEmpty) {
 				return nil
 			}

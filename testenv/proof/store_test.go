@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/memkv"
 )
 
 // numberOf is the value of an item, without padding.
@@ -46,4 +49,25 @@ func empty(ctx context.Context, db kv.Database, name string, tell func(item *fdb
 	}
 
 	return fmt.Errorf("queue %s: %w", name, err)
+}
+
+// One transaction brings back 256 items at most, so a queue with more of them may look empty.
+func TestEmptyTakesAllThatIsDue(t *testing.T) {
+	const n = 1_000
+	db := memkv.New(memkv.Options{})
+	t.Cleanup(func() { must(t, db.Close()) })
+	q, err := target(keyspace(), "q-0")
+	must(t, err)
+
+	batcher := fdbpq.NewBatcher(db, keyspace())
+	batcher.SetNow(func() time.Time { return time.Now().Add(-time.Hour) })
+	push := fdbpq.Op{Kind: fdbpq.OpPush, Queue: q, Delay: time.Minute}
+	_, err = batcher.Apply(t.Context(), slices.Repeat([]fdbpq.Op{push}, n))
+	must(t, err)
+
+	taken := 0
+	must(t, empty(t.Context(), db, "q-0", func(*fdbpq.Item) { taken++ }))
+	if taken != n {
+		t.Errorf("took %d items of %d", taken, n)
+	}
 }

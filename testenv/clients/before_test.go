@@ -12,7 +12,7 @@ import (
 
 // With bridges of this version, clients of the version before do what the table says.
 // PQ_TEST_BEFORE is the revision of the version before. Rows that it did not have, or that ask its
-// drivers for what they do not know, are left out by name.
+// drivers for what they do not know, are left out by name; so is Java, where it had none.
 func TestBefore(t *testing.T) {
 	harness.OnlyClients(t)
 	revision := os.Getenv("PQ_TEST_BEFORE")
@@ -25,7 +25,10 @@ func TestBefore(t *testing.T) {
 	for _, of := range []struct {
 		language
 		build func(*testing.T, string) []string
-	}{{inGo, goBefore}, {inJavaScript, javaScriptBefore}, {inPython, pythonBefore}} {
+	}{
+		{inGo, goBefore}, {inJavaScript, javaScriptBefore}, {inPython, pythonBefore},
+		{inJava, javaBefore},
+	} {
 		t.Run(of.name, func(t *testing.T) {
 			of.mustRun(t)
 			of.program = of.build(t, source)
@@ -68,4 +71,13 @@ func pythonBefore(_ *testing.T, source string) []string {
 		"env", "PYTHONPATH=" + filepath.Join(folder, "src"),
 		python, filepath.Join(folder, "driver", "driver.py"),
 	}
+}
+
+func javaBefore(t *testing.T, source string) []string {
+	const folder = "client/java/driver/target"
+	if _, err := os.Stat(filepath.Join(source, "client", "java", "driver")); err != nil {
+		t.Skip("left out: the version before has no driver in Java")
+	}
+	harness.Do(t, source, "make", folder+"/driver.jar", "JAVA="+java)
+	return javaProgram(filepath.Join(source, folder))
 }

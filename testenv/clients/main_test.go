@@ -80,12 +80,8 @@ var (
 		needs:   []string{python},
 	}
 	inJava = language{
-		name: "Java",
-		program: []string{
-			java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m", "-Xlog:disable",
-			"-XX:SharedArchiveFile=" + javaDriver + "/driver.jsa",
-			"-jar", javaDriver + "/driver.jar",
-		},
+		name:    "Java",
+		program: javaProgram(javaDriver),
 		worker: []string{
 			java, "-cp", javaDriver + "/driver.jar", "io.github.pqbridge.driver.Bench",
 		},
@@ -95,8 +91,16 @@ var (
 
 const clients = "../../client"
 
-// javaDriver is the folder of the driver in Java. Its archive of classes knows it by its full name.
+// javaDriver is the folder of the driver in Java.
 var javaDriver = must(filepath.Abs(clients + "/java/driver/target"))
+
+// javaProgram runs the driver in a folder. Its archive of classes knows it by its full name.
+func javaProgram(folder string) []string {
+	return []string{
+		java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m", "-Xlog:disable",
+		"-XX:SharedArchiveFile=" + folder + "/driver.jsa", "-jar", folder + "/driver.jar",
+	}
+}
 
 // python has the client's packages.
 var python = cmp.Or(os.Getenv("PQ_TEST_PYTHON"), "../../bin/python/bin/python")

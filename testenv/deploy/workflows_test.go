@@ -177,7 +177,8 @@ func TestRequirementsHaveHashes(t *testing.T) {
 	}
 }
 
-// Dependabot watches each folder that says what to fetch from Go's proxy, npm, PyPI or crates.io.
+// Dependabot watches each folder that says what to fetch from Go's proxy, npm, PyPI, crates.io or
+// Maven Central.
 func TestDependabotWatchesAll(t *testing.T) {
 	var config struct {
 		Updates []struct {
@@ -188,7 +189,8 @@ func TestDependabotWatchesAll(t *testing.T) {
 	must(t, yaml.Unmarshal(read(t, root, ".github", "dependabot.yml"), &config))
 	watched := map[string]bool{}
 	for _, update := range config.Updates {
-		if !slices.Contains([]string{"gomod", "npm", "pip", "cargo"}, update.Ecosystem) {
+		kinds := []string{"gomod", "npm", "pip", "cargo", "maven"}
+		if !slices.Contains(kinds, update.Ecosystem) {
 			continue
 		}
 		for _, folder := range update.Directories {
@@ -200,13 +202,15 @@ func TestDependabotWatchesAll(t *testing.T) {
 	must(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		ecosystem := map[string]string{
 			"go.mod": "gomod", "package-lock.json": "npm", "requirements.in": "pip",
-			"requirements-dev.in": "pip", "Cargo.lock": "cargo",
+			"requirements-dev.in": "pip", "Cargo.lock": "cargo", "pom.xml": "maven",
 		}[entry.Name()]
 
-		made := []string{"node_modules", ".git", "bin"}
+		made := []string{"node_modules", ".git", "bin", "target"}
+		_, noParent := os.Stat(filepath.Join(filepath.Dir(path), "..", "pom.xml"))
 		switch {
 		case entry.IsDir() && slices.Contains(made, entry.Name()):
 			return fs.SkipDir
+		case ecosystem == "maven" && noParent == nil: // a module, which is watched with its parent
 		case ecosystem != "":
 			folder, err := filepath.Rel(root, filepath.Dir(path))
 			must(t, err)

@@ -181,8 +181,9 @@ $(PYTHON_ENV)/installed: client/python/requirements-dev.txt client/python/pyproj
 
 # The oldest nats-py that the package takes, in a folder that goes before the newest.
 OLD_NATS_PY = $(PYTHON_ENV)/nats-py-2.9.0
+OLD_SHA256  = 01886eb9e0a87f0ec630652cf1fae65d2a8556378a609bc6cc07d2ea60c8d0dd
 $(OLD_NATS_PY): $(PYTHON_ENV)/installed
-	$(PIP_INSTALL) --no-deps --target $@ nats-py==2.9.0
+	echo "nats-py==2.9.0 --hash=sha256:$(OLD_SHA256)" | $(PIP_INSTALL) --no-deps --target $@ -r /dev/stdin
 
 # With PYTHON all checks and tests, and the tests once more with that nats-py and without what Python lacks on Windows; then
 # the tests with each other version that is here, or that PYTHONS names. RUN= chooses tests as pytest's -k does. Those of

@@ -66,11 +66,11 @@ build: ## build the programs into ./bin
 	go build $(BUILD_FLAGS) $(TAG_FLAGS) $(LDFLAGS) -o bin/ ./cmd/pqbridge ./cmd/pq
 
 # A release of the same commit has the same bytes each time, wherever the checkout is: nothing comes from GOFLAGS, the
-# clock, or files that git does not have.
+# clock, or files that git does not have. A GOFLAGS that is empty would leave what go env -w has set.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 DIST      := dist
 COMMITTED  = $(or $(shell git log -1 --format=%ct 2>/dev/null),499162500)
-DIST_BUILD = CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0 go build $(BUILD_FLAGS) -buildvcs=auto -trimpath
+DIST_BUILD = CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0 go build $(BUILD_FLAGS) -buildvcs=auto
 DIST_TEXTS = { git ls-files LICENSE ':(glob)*.md' docs deploy 2>/dev/null || find LICENSE *.md docs deploy -type f; }
 dist: ## build a release into ./dist: VERSION=v1.2.3
 	@test -n "$(VERSION)" || { echo "give the version, as in make dist VERSION=v1.2.3"; exit 1; }
@@ -79,7 +79,7 @@ dist: ## build a release into ./dist: VERSION=v1.2.3
 		name=pqbridge_$(NUMBER)_$$(echo $$platform | tr / _); \
 		echo "$$name"; \
 		mkdir -p $(DIST)/$$name; \
-		export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
+		export GOOS=$${platform%/*} GOARCH=$${platform#*/} GOFLAGS=-trimpath; \
 		$(DIST_BUILD) -ldflags "-s -w -X main.version=$(NUMBER)" -o $(DIST)/$$name/bin/ ./cmd/pqbridge ./cmd/pq; \
 		$(DIST_TEXTS) | tar -cf - -T - | tar -xf - -C $(DIST)/$$name; \
 		CGO_ENABLED=0 .ci/licenses > $(DIST)/$$name/THIRD-PARTY-LICENSES; \

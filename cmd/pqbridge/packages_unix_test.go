@@ -354,7 +354,8 @@ func packed(t *testing.T, made time.Time) map[string][]byte {
 }
 
 // Two clones of a commit give the same release and the same packages of the clients, in folders
-// with other names, under other umasks, with files of other dates, whatever lies beside them.
+// with other names, with another umask and GOFLAGS and files of other dates, whatever lies beside
+// them.
 func TestPackagesAreTheSameFromTwoClones(t *testing.T) {
 	if os.Getenv("PQ_TEST_PACKAGES") == "" {
 		t.Skip("skipped: make test-packages runs it")
@@ -364,7 +365,8 @@ func TestPackagesAreTheSameFromTwoClones(t *testing.T) {
 	}
 
 	first := clonedDist(t, "clone", "022", "")
-	again := clonedDist(t, "another/of-a-longer-name", "077", `TZ=Asia/Tokyo; export TZ
+	again := clonedDist(t, "another/of-a-longer-name", "077", `
+		export TZ=Asia/Tokyo GOFLAGS=-tags=left
 		find . -path ./.git -prune -o -type f -exec touch -t 200102030405 {} +
 		mkdir docs/__pycache__; echo left >docs/__pycache__/left.pyc`)
 

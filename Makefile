@@ -337,6 +337,7 @@ soak: ## break systems for MINUTES=, JOBS=4 at once; or one test: TESTED= DURATI
 VERIFY_FLAGS = -test.run '^TestVerify$$' -test.timeout 0 -duration $(or $(filter-out 0,$(MINUTES)),60)m \
 	$(if $(SEED),-seed $(SEED)) $(if $(KEEP),-keep $(abspath $(KEEP)))
 verify: ## check the promises on all systems, while they break, for an hour or MINUTES=: SEED= KEEP=
+	@case "$(MINUTES)$(SEED)" in *[!0-9]*) echo "MINUTES= and SEED= are whole numbers"; exit 1; esac
 	$(if $(NO_FDB),@echo "left out: FoundationDB needs $(NO_FDB)")
 	@mkdir -p bin
 	@$(call patiently,compiling,$(if $(NO_FDB),$(TEST),go test $(TAG_FLAGS) $(TEST_FLAGS)) -c -o bin/proof.test ./testenv/proof)

@@ -234,7 +234,8 @@ func (s *service) dump() {
 	_ = s.cmd.Wait()
 	s.cmd = nil
 	_ = s.stdin.Close()
-	s.t.Logf("output of the service, in the end with its goroutines:\n%s", s.stderr.String())
+	output := harness.Shorten("service", s.stderr.String()) // the goroutines are a thousand lines
+	s.t.Logf("output of the service, in the end with its goroutines:\n%s", output)
 }
 
 // start returns when the process has opened its store.

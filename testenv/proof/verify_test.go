@@ -24,6 +24,10 @@ const (
 // counts as verified where nothing was done or nothing broke.
 func TestVerify(t *testing.T) {
 	seed := flags.firstSeed(t)
+	if flags.duration > 0 {
+		fmt.Printf("seed: %d\n", seed) // in case nothing else is said
+	}
+	must(t, flags.checkKeep())
 	list := systems()
 	if flags.duration == 0 {
 		list = list[:1]

@@ -113,6 +113,12 @@ func faultyScripts() map[string]pageTest {
 		"expired early":      {wrong, "push ttl=9s; pop empty"},
 		"expired and peeked": {"expired, and served", "push ttl=5s; later 9s; peek"},
 
+		"a lease of another length": {"is over at", "push; lease 1 1 9 wait=1m; ack 1"},
+		"extended by too little": {"is over at",
+			"push; lease 1 1 9; extend 1 wait=9s until=1; later 1m; pop"},
+		"lost while it is held": {"said to be lost, and not",
+			"push; lease 1 1 9; pop lost; ack 1 stale; later 1m; pop"},
+
 		"two transactions as one": {wrong,
 			"push 1 at=5; push at=3 priority=-1; hold 1 0 begin=1s; later 1h; take 0 1"},
 		"in the wrong order": {wrong,
@@ -135,7 +141,10 @@ func sizedScripts() map[string]pageTest {
 	return map[string]pageTest{
 		"the largest is too large": {"",
 			two + "pop too-large kind=pop.max max_bytes=500; take 0 1"},
-		"a lease finds no room":     {"", two + "hold 0 cut=true; later 1h; take 0 1"},
+		"a lease finds no room": {"", two + "hold 0 cut=true; later 1h; take 0 1"},
+		"a pull finds it too large": {"",
+			two + "fetch too-large kind=lease.max spread=true max_bytes=500; take 0 1"},
+		"a pull breaks off":         {"", "push; hold 0 spread=true cut=true; later 1h; take 0"},
 		"+NXT, and it is too large": {"", held + "next 1 too-large max_bytes=500; take 1"},
 
 		"it is not": {wrong,

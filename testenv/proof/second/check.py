@@ -80,10 +80,12 @@ class Queue:
         return self.open_from if self.limit != NEVER and push.get("group") else NEVER, NEVER
 
     def hold(self, first, last, tolerance):
-        last += tolerance
-        return first - tolerance, NEVER if self.open_from <= last else last
+        return first - tolerance, last + tolerance if last + tolerance < self.open_from else NEVER
 
-    def lease_hold(self, item):
+    def lease_hold(self, op, item):
+        begun = item["until"] - op.get("wait", 0)
+        if not op["call"] - self.tolerance <= begun <= op["return"] + self.tolerance:
+            raise Fault(f"{op.kind} of {item['value']!r} for another time than was asked for")
         last = NEVER if (item["id"], item["fence"]) in self.extended else item["until"]
         return self.hold(item["until"], last, self.tolerance)
 
@@ -92,15 +94,14 @@ class Queue:
 
     def translate(self, op):
         """Returns the steps of an operation."""
-        told = not op.open
         if op.kind == "push":
             # The answer names the first place. Otherwise it is the one with the earliest time.
             earliest = sorted(self.places[op["value"]], key=lambda id: place(id)[0][-20:])
             for n, id in enumerate(sorted(earliest, key=lambda id: id != op.get("id"))):
                 hold = self.hold_after(op, op["delay"]) if "delay" in op else None
-                act, certain = (self.put_again, False) if n else (self.put, told)
+                act, certain = (self.put_again, False) if n else (self.put, not op.open)
                 yield Step(op, act, certain, item=self.number[id], hold=hold)
-        elif op.kind == "len" and told:
+        elif op.kind == "len" and not op.open:
             unseen = [push for value, push in self.pushes.items() if not self.places[value]]
             expired = sum("ttl" in push and push["call"] < op["return"] for push in unseen)
             yield Step(op, self.count, unseen=self.open + expired)
@@ -109,17 +110,16 @@ class Queue:
         elif op.settles:
             hold = None
             if op.kind == "extend":
-                hold = self.lease_hold(op) if "until" in op else self.hold_after(op, op["wait"])
+                hold = self.lease_hold(op, op) if "until" in op else self.hold_after(op, op["wait"])
             elif op.kind == "nak" and (op.open or "delay" in op):
                 hold = self.hold_after(op, op.get("delay", 0))
-            yield Step(op, self.settle, told or bool(op.got), hold=hold)
+            yield Step(op, self.settle, not op.open or bool(op.got), hold=hold)
         if op.get("spread"):
-            few = told and len(op.got) < op.asked and not op.get("expires") and not op.get("cut")
+            few = not (op.open or op.cut or "expires" in op) and len(op.got) < op.asked
             for items in [[item] for item in op.got] + [[]] * few:
-                yield Step(op, self.serve, items=items, asked=1, cut=False)
+                yield Step(op, self.serve, items=items, asked=1)
         elif op.got or op.serves and op["outcome"] in ("done", "empty", "too large"):
-            yield Step(op, self.serve, items=op.got, asked=op.asked if told else len(op.got),
-                       cut=op["outcome"] == "too large" or "cut" in op)
+            yield Step(op, self.serve, items=op.got, asked=len(op.got) if op.open else op.asked)
         for n in range(op.untold):
             for act in (self.may_take, self.give_back) if op.kind == "pop" else [self.may_take]:
                 yield Step(op, act, False, slot=(op["call"], op["client"], n))
@@ -182,13 +182,13 @@ class Queue:
             return None
         for got in step.items:
             n = self.number[got["id"]]
-            fence = items[n][1]
-            if n not in self.next_ones(items, step) or got.get("fence", NEVER) <= fence:
+            fence, new = items[n][1], got.get("fence", NEVER)
+            if n not in self.next_ones(items, step) or new <= fence:
                 return None
-            to = (LEASED, got["fence"], self.lease_hold(got)) if "fence" in got else (AWAY, fence)
+            to = (AWAY, fence) if new == NEVER else (LEASED, new, self.lease_hold(step.op, got))
             items = with_item(items, n, *((READY, fence) if step.looks else to))
         right = len(step.items) == step.asked or None in self.next_ones(items, step)
-        if step.cut:
+        if step.op.cut and "spread" not in step.op:
             left = step.op.get("max_bytes", NEVER) - sum(got.get("size", 0) for got in step.items)
             left_over = [self.push[n] for n in self.next_ones(items, step) if n is not None]
             right = any(step.items or push.get("size", 0) + HEADERS > left for push in left_over)
@@ -224,8 +224,8 @@ class Queue:
         for i, token in enumerate(step.op.tokens):
             n = self.number[token["id"]]
             status, _, hold = state[0][n]
-            gone = self.open_from <= step.end or (
-                self.expiry[n][0] <= step.end and (status != LEASED or hold[0] <= step.end))
+            gone = min(self.open_from, self.expiry[n][0]) <= step.end
+            gone = gone and (status != LEASED or hold[0] <= step.end)
             if (i in lost) == self.is_good(state[0], token) and not (i in lost and gone):
                 return None
         return state
@@ -270,9 +270,10 @@ class Operation(dict):
         self.got = self.get("items", []) if self.serves else []
         if self["outcome"] == "done" and self.kind in ("pop", "peek") and not self.got:
             self.got = [self]
+        self.cut = self["outcome"] == "too large" or "cut" in self
         self.told = [self] if self.kind == "push" and self.get("id") else self.got
-        untold = self.open and self.kind in ("pop", "lease", "next")
-        self.untold = self.asked - len(self.got) if untold else 0
+        takes = self.kind in ("pop", "lease", "next")
+        self.untold = self.asked - len(self.got) if self.open and takes else 0
         self.tokens = [{"fence": 0, **token} for token in [self, *self.get("also", [])]]
         done = self["outcome"] in ("done", "empty", "too large") or self.got
         push = {**self, "kind": "push", "outcome": "done" if done else "lost", "next": []}

@@ -64,7 +64,8 @@ func (q *queueSettlements) bury(s *settlement, set *Settings) error {
 	if err := b.Load(h, !q.moving.full); err != nil {
 		return err
 	}
-	if b.Large && q.moving.full || !q.moving.fits(b.Size()) {
+	size := b.Size() + q.ledger.ForgetSize(h)
+	if b.Large && q.moving.full || !q.moving.fits(size) {
 		q.moving.full = true
 		return state.ErrNoRoom
 	}

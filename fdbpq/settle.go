@@ -139,12 +139,14 @@ func (q *queueSettlements) runChain(chain []settlement) error {
 	return nil
 }
 
-// roomToForget makes sure that the transaction has room to remove the attempts of a chain's items.
-// The error is ErrNoRoom.
+// roomToForget makes sure that the transaction has room to remove the attempts of the items that a
+// chain acknowledges. The error is ErrNoRoom.
 func (q *queueSettlements) roomToForget(chain []settlement) error {
 	size := 0
 	for k := range chain {
-		size += q.ledger.ForgetSize(chain[k].record)
+		if chain[k].Kind == OpAck {
+			size += q.ledger.ForgetSize(chain[k].record)
+		}
 	}
 	return q.moving.forget(size)
 }

@@ -1062,3 +1062,16 @@ func TestAttemptsWithoutFailure(t *testing.T) {
 	wantEqual(t, "costs", costs[1], costs[0])
 	wantEqual(t, "lengths of keys and values", stored[1], stored[0])
 }
+
+// One item may always move, however large it is and however often it has failed.
+func TestLargestItemWithAttempts(t *testing.T) {
+	for name, how := range map[string]fdbpq.Op{"given up": term, "given back": nakFor("")} {
+		t.Run(name, func(t *testing.T) {
+			f := newTrailedOnMem(t, 8)
+			wantError(t, f.apply(opPush(f.q, 1, strings.Repeat("x", 8_999_000)))[0].Err, nil)
+			wantError(t, f.end(f.lease(), nakFor("")).Err, nil)
+			wantError(t, f.end(f.lease(), how).Err, nil)
+			f.check()
+		})
+	}
+}

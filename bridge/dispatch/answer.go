@@ -107,9 +107,15 @@ func (l *lane) answerRequest(r *Request, ops []fdbpq.Op, results []fdbpq.Result,
 		r.noteAcked(results[:acks])
 	}
 
-	left := toRetry(ops, results)
-	if len(left) > 0 && !r.Each && l.runAgain(r, left) == nil {
-		return
+	if left := toRetry(ops, results); len(left) > 0 && !r.Each {
+		err := l.runAgain(r, left)
+		if err == nil {
+			return
+		}
+		if !r.acked { // nothing was done, which ErrNoRoom would not say
+			r.fail(ops, err)
+			return
+		}
 	}
 
 	// The limit's own error would say that the request changed nothing.

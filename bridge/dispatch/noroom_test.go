@@ -165,6 +165,36 @@ func TestNextOfFailedJobsThatFindsNoRoom(t *testing.T) {
 	}
 }
 
+// ErrNoRoom of a lease behind an acknowledgement says that the acknowledgement is done. If it is
+// not, and the service ends before it is tried again, the request fails otherwise.
+func TestNoRoomForAnAcknowledgementAtTheEnd(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		inBubble(t, nil, func(w *waiting) {
+			l := w.d.lanes[0]
+			ops := pops(w.lease(), 2)
+			ops[0].Kind = fdbpq.OpAck
+			results := []fdbpq.Result{{Err: fdbpq.ErrNoRoom}, {Err: fdbpq.ErrNoRoom}}
+
+			l.mu.Lock()
+			l.mu.ended = true
+			l.mu.Unlock()
+			w.n++
+			w.log.submitted(w.n)
+			r := &Request{Queue: w.q, Replier: number(w.log, w.n)}
+			if waits {
+				r.Wait = w.minute()
+				l.applyResults(newWaiter(r, ops), ops, results, time.Now())
+			} else {
+				l.answerRequest(r, ops, results, time.Now())
+			}
+			w.want("at the end", fmt.Sprintf("%d: failed 2, unavailable", w.n))
+			l.mu.Lock()
+			l.mu.ended = false
+			l.mu.Unlock()
+		})
+	}
+}
+
 // nextOf is a request that acknowledges leases together, in the order in which they were given, and
 // leases n items.
 func (w *waiting) nextOf(n int, leases ...int) (ops []fdbpq.Op) {

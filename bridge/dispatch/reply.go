@@ -20,7 +20,11 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 	// Either all acknowledgements are done, or nothing is.
 	acks := LeadingAcks(ops)
 	if acks > 0 && results[0].Err != nil {
-		if !w.answered && !(hasNoRoom(results[0].Err) && l.startAgain(w)) {
+		switch {
+		case w.answered:
+		case hasNoRoom(results[0].Err):
+			l.startAgain(w)
+		default:
 			l.endWithResults(w, ops, results, results[0].Err)
 		}
 		return
@@ -72,11 +76,13 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 
 // startAgain has a waiter leave its line, if it is in one, and its request come again as if it were
 // new: behind others in the line, its acknowledgements would wait for their items.
-func (l *lane) startAgain(w *waiter) bool {
+func (l *lane) startAgain(w *waiter) {
 	r, ops := &w.request, w.rest()
 	r.Pops = w.wanted
-	w.answered = l.runAgain(r, ops) == nil
-	return w.answered
+	w.answered = true
+	if err := l.runAgain(r, ops); err != nil {
+		r.fail(ops, err)
+	}
 }
 
 // noteAcked notes that the acknowledgements with these results are done. Options that the pops

@@ -25,12 +25,14 @@ const (
 	FDBSSD    = "ssd"
 )
 
-// FDBServer is a private FoundationDB cluster of one process on the loopback interface, with its
-// data in a temporary folder. Only one goroutine may use it at a time. It ends with the process
-// that started it.
+// FDBServer is a process of a private FoundationDB cluster on the loopback interface, usually its
+// only one, with its data in a temporary folder. Only one goroutine may use it at a time. It ends
+// with the process that started it.
 type FDBServer struct {
 	dir     string
-	address string
+	address string // under which others know it
+	listen  string // where it listens
+	zone    string // with which it fails
 	class   string // of fdbserver: what it prefers to do
 	process *os.Process
 	exited  chan struct{} // closed when process is gone
@@ -93,37 +95,67 @@ func StartFDBCluster(tb testing.TB, classes ...string) (file string, pids, ports
 	}
 
 	first := servers[0]
-	err := first.configure(FDBSSD)
-	if err == nil {
-		err = first.await()
-	}
-	if err != nil {
+	if err := first.create("single", FDBSSD); err != nil {
 		tb.Fatalf("FoundationDB: %v", err)
 	}
 	return first.ClusterFile(), pids, ports
 }
 
-// launchFDB starts a server on a port, in the cluster whose coordinator is at another one.
-func launchFDB(port, coordinator int, class string) (*FDBServer, error) {
-	dir, err := os.MkdirTemp("", "pq-fdb-")
-	if err != nil {
-		return nil, err
+// StartFDBCopies starts a cluster of three servers with the ssd engine, each with its own disk and
+// coordinator, that keep two copies of everything, for a test that disturbs them. It ends with the
+// test. public returns under which address others know the server that listens at an address.
+func StartFDBCopies(tb testing.TB, public func(listen string) string) (servers []*FDBServer) {
+	tb.Helper()
+	requireFDBInstalled(tb)
+	var addresses []string
+	for n := range 3 {
+		listen := loopback(harness.Port(tb))
+		s := &FDBServer{
+			address: public(listen), listen: listen, zone: strconv.Itoa(n), class: "unset",
+		}
+		servers, addresses = append(servers, s), append(addresses, s.address)
 	}
 
-	s := &FDBServer{dir: dir, address: "127.0.0.1:" + strconv.Itoa(port), class: class}
-	cluster := "pqtest:pqtest@127.0.0.1:" + strconv.Itoa(coordinator)
+	for _, s := range servers {
+		tb.Cleanup(func() { _ = s.stop() }) // its files are temporary
+		if err := s.begin(addresses...); err != nil {
+			tb.Fatalf("FoundationDB: %v", err)
+		}
+	}
+	if err := servers[0].create("double", FDBSSD); err != nil {
+		tb.Fatalf("FoundationDB: %v", err)
+	}
+	return servers
+}
+
+func loopback(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+
+// launchFDB starts a server on a port, in the cluster whose coordinator is at another one.
+func launchFDB(port, coordinator int, class string) (*FDBServer, error) {
+	address := loopback(port)
+	s := &FDBServer{address: address, listen: address, class: class}
+	if err := s.begin(loopback(coordinator)); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	return s, nil
+}
+
+// begin starts the server for the first time, in the cluster with these coordinators.
+func (s *FDBServer) begin(coordinators ...string) (err error) {
+	if s.dir, err = os.MkdirTemp("", "pq-fdb-"); err != nil {
+		return err
+	}
+
+	cluster := "pqtest:pqtest@" + strings.Join(coordinators, ",")
 	err = os.WriteFile(s.ClusterFile(), []byte(cluster), 0o600)
 	if err == nil {
 		// Without it, fdbserver tries again and again.
-		err = os.Mkdir(filepath.Join(dir, "log"), 0o700)
+		err = os.Mkdir(filepath.Join(s.dir, "log"), 0o700)
 	}
 	if err == nil {
 		err = s.launch()
 	}
-	if err != nil {
-		return nil, errors.Join(err, s.stop())
-	}
-	return s, nil
+	return err
 }
 
 // Join adds a process on a port to the cluster, which may take over roles, but keeps no data. leave
@@ -149,25 +181,23 @@ func startFDB(port int, storage string) (*FDBServer, error) {
 		return nil, err
 	}
 
-	if err = s.configure(storage); err == nil {
-		err = s.await()
-	}
-	if err != nil {
+	if err = s.create("single", storage); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
 
 	return s, nil
 }
 
-// configure makes the database. fdbcli waits for the server, two minutes at most.
-func (s *FDBServer) configure(storage string) error {
+// create makes the database, and waits until it answers. fdbcli waits for the servers, two minutes
+// at most.
+func (s *FDBServer) create(redundancy, storage string) error {
 	out, err := exec.Command(fdbProgram("fdbcli"), "-C", s.ClusterFile(), "--timeout", "120",
-		"--exec", "configure new single "+storage).CombinedOutput()
+		"--exec", "configure new "+redundancy+" "+storage).CombinedOutput()
 	if err != nil {
 		return s.describe(fmt.Errorf("fdbcli: %w: %s", err, out))
 	}
 
-	return nil
+	return s.await()
 }
 
 // launch starts the process and does not wait for it to answer.
@@ -178,10 +208,14 @@ func (s *FDBServer) launch() error {
 	}
 	defer output.Close()
 	cmd := harness.Command(fdbProgram("fdbserver"),
-		"--public-address", s.address, "--class", s.class, "--cluster-file", s.ClusterFile(),
+		"--public-address", s.address, "--listen-address", s.listen, "--class", s.class,
+		"--cluster-file", s.ClusterFile(),
 		"--datadir", filepath.Join(s.dir, "data"), "--logdir", filepath.Join(s.dir, "log"),
 		"--memory", "4GiB", "--cache-memory", "256MiB", "--storage-memory", "1GiB",
 		"--knob_min_available_space_ratio=0.001") // it slows down below 5 % of the disk
+	if s.zone != "" {
+		cmd.Args = append(cmd.Args, "--locality-zoneid", s.zone, "--locality-machineid", s.zone)
+	}
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
 		return err

@@ -3,7 +3,9 @@
 package proof_test
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -17,25 +19,131 @@ import (
 const tagFlags = "-tags fdb "
 
 func fdbSystems() []system {
-	return []system{{"fdb-2-bridges", startFDB(2), 2}, {"fdb-4-bridges", startFDB(4), 2}}
+	return []system{
+		{"fdb-2-bridges", startFDB(2, oneServer), 3},
+		{"fdb-4-bridges", startFDB(4, oneServer), 3},
+		{"fdb-3-servers", startFDB(2, threeServers), 3},
+	}
 }
 
-// pauseTime is longer than FoundationDB lets a transaction live.
-const pauseTime = 5500 * time.Millisecond
+const (
+	// pauseTime is longer than FoundationDB lets a transaction live.
+	pauseTime = 5500 * time.Millisecond
+	// lostTime bounds how long one of several servers is away: FoundationDB may replace it, or not.
+	lostTime = 8 * time.Second
+)
 
-// startFDB starts a FoundationDB server and bridges in processes of their own.
-func startFDB(bridges int) func(*rig) {
+// servers are FoundationDB servers in processes of their own.
+type servers struct {
+	clusterFile string
+	restart     func() // one of them
+	faults      []fault
+}
+
+// oneServer starts a server.
+func oneServer(r *rig) servers {
+	server := testenv.StartFDB(r.t, testenv.FDBMemory)
+	restartFDB := func() {
+		must(r.t, server.Kill())
+		must(r.t, restart(r.t, server))
+	}
+
+	return servers{server.ClusterFile(), restartFDB, []fault{
+		{"another fdbserver joins, then it is killed", func() {
+			leave, err := server.Join(harness.Port(r.t))
+			must(r.t, err)
+			r.hold(2 * answerTime)
+			must(r.t, leave())
+		}},
+		{"fdbserver killed (SIGKILL)", restartFDB},
+		{"fdbserver paused (SIGSTOP) for longer than a transaction may live", func() {
+			if r.random.IntN(2) == 0 { // wait for the answers that come afterwards
+				r.timeout.Store(int64(3 * pauseTime))
+				defer r.timeout.Store(int64(answerTime))
+			}
+			must(r.t, server.Pause())
+			<-time.After(pauseTime)
+			must(r.t, server.Resume())
+		}},
+	}}
+}
+
+// threeServers starts three servers with two copies of everything. All connections to one go
+// through a proxy before its public address.
+func threeServers(r *rig) servers {
+	var proxies []*proxy
+	list := testenv.StartFDBCopies(r.t, func(listen string) (public string) {
+		p := newProxy(r.t, "tcp://"+listen)
+		p.dialer = fdbDialer
+		proxies = append(proxies, p)
+		return p.listener.Addr().String()
+	})
+	one := func() int { return r.random.IntN(len(list)) }
+	kill := func() (start func()) {
+		s := list[one()]
+		must(r.t, s.Kill())
+		return func() { must(r.t, restart(r.t, s)) }
+	}
+
+	return servers{list[0].ClusterFile(), func() { kill()() }, []fault{
+		{"one of three fdbservers killed (SIGKILL)", func() {
+			start := kill()
+			r.hold(lostTime)
+			start()
+		}},
+		{"one of three fdbservers paused (SIGSTOP)", func() {
+			s := list[one()]
+			must(r.t, s.Pause())
+			r.hold(lostTime)
+			must(r.t, s.Resume())
+		}},
+		{"nobody can connect to one of three fdbservers, which can to others", func() {
+			p := proxies[one()]
+			p.refuse(true)
+			r.hold(lostTime)
+			p.refuse(false)
+		}},
+		{"one of three fdbservers cut off from all others", func() {
+			cut := proxies[one()]
+			cut.refuse(true)
+			for _, p := range proxies {
+				p.shun(cut.listener.Addr().String())
+			}
+			r.hold(lostTime)
+			for _, p := range proxies {
+				p.shun("")
+			}
+			cut.refuse(false)
+		}},
+		{"line of one of three fdbservers still, one way or both, then all comes", func() {
+			r.holdStill(proxies[one()], lostTime)
+		}},
+	}}
+}
+
+// fdbDialer returns the public address of the server that opens a connection with these bytes: the
+// ConnectPacket of FoundationDB's FlowTransport begins with its own length in 4 bytes, a version in
+// 8, and the server's port in 2, which is 0 for clients.
+func fdbDialer(first []byte) string {
+	if len(first) < 14 {
+		return ""
+	}
+	return fmt.Sprint("127.0.0.1:", binary.LittleEndian.Uint16(first[12:]))
+}
+
+// startFDB starts FoundationDB servers, and bridges in processes of their own.
+func startFDB(bridges int, start func(*rig) servers) func(*rig) {
 	return func(r *rig) {
-		server := testenv.StartFDB(r.t, testenv.FDBMemory)
+		fdb := start(r)
 		r.mortal = true
 		toNATS := r.lineOfBridges()
 
-		// Some requests are given up while the server is paused, some continue after
+		// Some requests are given up while a server is paused, some continue after
 		// it.
 		config := serviceConfig{
 			NATS:           toNATS.url(),
 			Leaf:           r.leafURL(),
-			ClusterFile:    server.ClusterFile(),
+			ClusterFile:    fdb.clusterFile,
 			RequestTimeout: r.requestTimeout(2 * time.Second),
 			Limits:         r.limits,
 		}
@@ -49,10 +157,6 @@ func startFDB(bridges int) func(*rig) {
 			services = append(services, newService(r.t, config, r.clock))
 		}
 
-		restartFDB := func() {
-			must(r.t, server.Kill())
-			must(r.t, restart(r.t, server))
-		}
 		shuffle := func() {
 			r.random.Shuffle(len(services),
 				func(i, j int) { services[i], services[j] = services[j], services[i] })
@@ -80,7 +184,7 @@ func startFDB(bridges int) func(*rig) {
 			fault{"a bridge paused (SIGSTOP) while fdbserver is killed", func() {
 				shuffle()
 				defer services[0].pause()()
-				restartFDB()
+				fdb.restart()
 				r.hold(answerTime)
 			}},
 			fault{"a bridge joins, then one leaves (SIGTERM)", func() {
@@ -90,23 +194,8 @@ func startFDB(bridges int) func(*rig) {
 				services[0].stop()
 				services = services[1:]
 			}},
-			fault{"another fdbserver joins, then it is killed", func() {
-				leave, err := server.Join(harness.Port(r.t))
-				must(r.t, err)
-				r.hold(2 * answerTime)
-				must(r.t, leave())
-			}},
-			fault{"fdbserver killed (SIGKILL)", restartFDB},
-			fault{"fdbserver paused (SIGSTOP) for longer than a transaction may live", func() {
-				if r.random.IntN(2) == 0 { // wait for the answers that come afterwards
-					r.timeout.Store(int64(3 * pauseTime))
-					defer r.timeout.Store(int64(answerTime))
-				}
-				must(r.t, server.Pause())
-				<-time.After(pauseTime)
-				must(r.t, server.Resume())
-			}},
 		)
+		r.faults = append(r.faults, fdb.faults...)
 
 		r.measure = func() resources {
 			var sum resources
@@ -126,7 +215,7 @@ func startFDB(bridges int) func(*rig) {
 			}
 
 			db, err := fdbkv.Open(
-				fdbkv.Options{ClusterFile: server.ClusterFile(), TransactionTimeout: patience})
+				fdbkv.Options{ClusterFile: fdb.clusterFile, TransactionTimeout: patience})
 			must(r.t, err)
 			r.t.Cleanup(func() { must(r.t, db.Close()) })
 

@@ -32,7 +32,7 @@ func init() {
 	flag.DurationVar(&flags.duration, "duration", 0,
 		"how long to run; 0 makes -rounds rounds of each kind of system")
 	flag.IntVar(&flags.rounds, "rounds", harness.Times(1, 4),
-		"without -duration: histories for each kind of system, of two on FoundationDB together")
+		"without -duration: histories for each kind of system, of those on FoundationDB together")
 	flag.IntVar(&flags.ops, "ops", harness.Times(2_000, 5_000),
 		"operations on each kind of system, for TestAccounts")
 	flag.StringVar(&flags.history, "history", "", "file of a history to check again, for TestFile")

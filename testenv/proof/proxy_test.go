@@ -13,6 +13,8 @@ type proxy struct {
 	listener net.Listener
 	target   string
 	all      sync.WaitGroup
+	// dialer tells who opens a connection, by its first bytes. nil tells nobody.
+	dialer func(first []byte) string
 	// still holds up what clients say, or what the server says, while it is locked.
 	still [2]sync.RWMutex
 
@@ -20,14 +22,18 @@ type proxy struct {
 		sync.Mutex
 		links    map[*link]struct{}
 		closed   bool
-		refusing bool // new connections are closed
+		refusing bool   // new connections are closed
+		shunned  string // whose connections are closed, by dialer; "" for nobody
 		// filter says how many of n bytes are relayed, and whether that is all before a cut.
 		filter func(n int, fromServer bool) (relayed int, last bool)
 	}
 }
 
 // link is one connection through the proxy.
-type link struct{ client, server net.Conn }
+type link struct {
+	client, server net.Conn
+	dialer         string // "" until it is known
+}
 
 func (l *link) close() {
 	_ = l.client.Close()
@@ -72,7 +78,7 @@ func (p *proxy) accept() {
 			continue
 		}
 
-		l := &link{client, server}
+		l := &link{client: client, server: server}
 		if !p.add(l) {
 			l.close()
 			continue
@@ -108,6 +114,10 @@ func (p *proxy) copy(l *link, to io.Writer, from io.Reader, fromServer bool) {
 	for {
 		n, err := from.Read(buffer)
 		if err != nil {
+			return
+		}
+
+		if !fromServer && p.isShunned(l, buffer[:n]) {
 			return
 		}
 
@@ -186,6 +196,28 @@ func (p *proxy) refuse(on bool) {
 
 	if on {
 		p.cut()
+	}
+}
+
+// isShunned reports whether a connection, which may have begun with these bytes, is to be closed.
+func (p *proxy) isShunned(l *link, first []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dialer != nil && l.dialer == "" {
+		l.dialer = p.dialer(first)
+	}
+	return l.dialer != "" && l.dialer == p.mu.shunned
+}
+
+// shun closes the connections of one dialer, and those that it makes later. "" shuns nobody.
+func (p *proxy) shun(dialer string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.shunned = dialer
+	for l := range p.mu.links {
+		if dialer != "" && l.dialer == dialer {
+			l.close()
+		}
 	}
 }
 

@@ -136,14 +136,7 @@ func (r *rig) lineOfBridges() *proxy {
 		fault{"what bridges hear lost, then their connections cut", func() { r.lose(p, true) }},
 		fault{"what bridges say lost, then their connections cut", func() { r.lose(p, false) }},
 		fault{"line of bridges still, one way or both, then all comes", func() {
-			ways := 1 + r.random.IntN(3)
-			for i := range p.still {
-				if ways&(1<<i) != 0 {
-					p.still[i].Lock()
-					defer p.still[i].Unlock()
-				}
-			}
-			r.hold(time.Duration(harness.Times(1, 8)) * answerTime / 4)
+			r.holdStill(p, time.Duration(harness.Times(1, 8))*answerTime/4)
 		}},
 	)
 
@@ -210,6 +203,18 @@ func (r *rig) lose(p *proxy, fromServer bool) {
 // hold lets a fault last for a random part of d.
 func (r *rig) hold(d time.Duration) {
 	<-time.After(time.Duration(r.random.Int64N(int64(d))))
+}
+
+// holdStill holds up what goes through a proxy, one way or both, for a random part of d.
+func (r *rig) holdStill(p *proxy, d time.Duration) {
+	ways := 1 + r.random.IntN(3)
+	for i := range p.still {
+		if ways&(1<<i) != 0 {
+			p.still[i].Lock()
+			defer p.still[i].Unlock()
+		}
+	}
+	r.hold(d)
 }
 
 // start connects the clients and waits until the system answers. Short runs have some of the

@@ -91,6 +91,7 @@ func allKinds(b *bank) {
 	b.grouped = []string{"g-0", "fifo-g"}
 	b.rated = []string{"g-r", "fifo-gr"}
 	b.traced = tracedQueues()
+	b.brief = []string{"k-0", "fifo-k"}
 	b.joined = slices.Concat(b.full, b.scarce, b.purged, b.mortal, b.limited, b.grouped, b.traced)
 }
 
@@ -123,6 +124,7 @@ func newBank(r *rig, ops int, duration time.Duration) *bank {
 		rig:      r,
 		books:    books.New(int64(r.skew)),
 		joins:    newJoins(int64(r.skew)),
+		pruned:   newPruned(),
 		target:   int64(ops),
 		few:      int64(min(fewItems, ops/20)),
 		duration: duration,
@@ -144,6 +146,7 @@ type bank struct {
 	*rig
 	books    *books.Books
 	joins    *joins
+	pruned   *pruned
 	target   int64
 	few      int64         // items that there are, at least, and three times that at most
 	between  int64         // operations between two faults of a long run
@@ -166,6 +169,7 @@ type bank struct {
 	grouped []string // those whose items have groups, with a limit of their leases
 	rated   []string // those with rates, of the queue and of groups
 	traced  []string // queues that keep jobs, and push to each other
+	brief   []string // queues that keep few jobs
 	joined  []string // those that get joiners and their members
 	dead    []string // dead-letter queues
 
@@ -261,6 +265,7 @@ func (b *bank) configure() {
 	set(b.rated, b.rates())
 	set(b.limited, client.Settings{MaxItems: maxItems})
 	b.configureTraced(set)
+	b.configurePruned(set)
 	b.configureJoined(c)
 	b.configurePulls(c)
 }
@@ -268,7 +273,7 @@ func (b *bank) configure() {
 // living returns all queues but the dead-letter queues.
 func (b *bank) living() []string {
 	list := slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large,
-		b.grouped, b.rated, b.traced)
+		b.grouped, b.rated, b.traced, b.brief)
 	slices.Sort(list)
 	return slices.Compact(list) // a full one may be traced
 }
@@ -317,6 +322,7 @@ func (b *bank) close() {
 	}
 
 	b.leaveDone(ctx, db)
+	b.checkPruned(ctx, db)
 	emptied := time.Since(b.zero).Milliseconds()
 	b.scan(ctx, db, 0)
 	balance, err := b.books.Close(emptied)
@@ -386,6 +392,9 @@ func (w *teller) end(op *books.Operation, i books.Intent) {
 	}
 	w.books.End(op, i)
 	w.joins.end(op)
+	if slices.Contains(w.brief, op.Queue) {
+		w.pruned.end(op)
+	}
 	// A purge is repeated as long as others change the queue: see protocol.md.
 	if len(w.faults) == 0 && op.Outcome == books.Lost && op.Text != "" &&
 		op.Kind != books.Purge && op.Return-op.Call >= int64(patience) {

@@ -19,7 +19,7 @@ func (w *teller) pushAll() {
 		op := &requests[i].op
 		op.Kind, op.Queue = books.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique},
 			share{5, w.purged}, share{5, w.mortal}, share{5, w.limited}, share{8, w.large},
-			share{8, w.grouped}, share{4, w.rated}, share{8, w.traced})
+			share{8, w.grouped}, share{4, w.rated}, share{8, w.traced}, share{4, w.brief})
 		rated := slices.Contains(w.rated, op.Queue)
 		unique := slices.Contains(w.unique, op.Queue)
 
@@ -291,7 +291,7 @@ func (w *teller) take(pop bool) (op books.Operation) {
 	random := w.workload.random
 	op.Queue = w.someQueue(share{15, w.scarce}, share{5, w.unique}, share{5, w.purged},
 		share{15, w.dead}, share{10, w.mortal}, share{3, w.limited}, share{12, w.large},
-		share{8, w.grouped}, share{6, w.rated}, share{8, w.traced})
+		share{8, w.grouped}, share{6, w.rated}, share{8, w.traced}, share{6, w.brief})
 	few := !slices.Contains(w.full, op.Queue)
 
 	// An item that comes back after a pop is not refused.

@@ -125,6 +125,7 @@ func newBank(r *rig, ops int, duration time.Duration) *bank {
 		books:    books.New(int64(r.skew)),
 		joins:    newJoins(int64(r.skew)),
 		pruned:   newPruned(),
+		counts:   newCounts(),
 		target:   int64(ops),
 		few:      int64(min(fewItems, ops/20)),
 		duration: duration,
@@ -147,6 +148,7 @@ type bank struct {
 	books    *books.Books
 	joins    *joins
 	pruned   *pruned
+	counts   *counts
 	target   int64
 	few      int64         // items that there are, at least, and three times that at most
 	between  int64         // operations between two faults of a long run
@@ -325,6 +327,7 @@ func (b *bank) close() {
 	b.checkPruned(ctx, db)
 	emptied := time.Since(b.zero).Milliseconds()
 	b.scan(ctx, db, 0)
+	b.checkCounts(db)
 	balance, err := b.books.Close(emptied)
 	if err = errors.Join(err, b.joins.close()); err != nil {
 		b.t.Errorf("%v\nmake a similar run: %s", err, b.again())
@@ -392,6 +395,7 @@ func (w *teller) end(op *books.Operation, i books.Intent) {
 	}
 	w.books.End(op, i)
 	w.joins.end(op)
+	w.counts.end(op)
 	if slices.Contains(w.brief, op.Queue) {
 		w.pruned.end(op)
 	}

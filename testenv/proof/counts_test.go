@@ -1,0 +1,92 @@
+package proof_test
+
+import (
+	"cmp"
+	"fmt"
+	"sync"
+
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/subjects"
+	"github.com/pqbridge/pqbridge/testenv"
+)
+
+// counts has how many items were pushed to each queue, by its name.
+type counts struct {
+	mu     sync.Mutex
+	pushed map[string]*pushCount
+}
+
+type pushCount struct{ known, maybe int64 }
+
+func newCounts() *counts { return &counts{pushed: map[string]*pushCount{}} }
+
+// end counts what an operation has pushed, or may have.
+func (c *counts) end(op *books.Operation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	add := func(queue string, n int64, known, maybe bool) {
+		if c.pushed[queue] == nil {
+			c.pushed[queue] = &pushCount{}
+		}
+		switch {
+		case known:
+			c.pushed[queue].known += n
+		case maybe:
+			c.pushed[queue].maybe += n
+		}
+	}
+
+	if op.Kind == books.Push {
+		// A duplicate may be one of this push, whose first answer was lost.
+		maybe := op.Open() || op.Outcome == books.Duplicate
+		add(op.Queue, int64(max(1, op.Batch)), op.Outcome == books.Done, maybe)
+	}
+	counted := op.Outcome == books.Done || op.Outcome == books.Empty ||
+		op.Outcome == books.TooLarge || len(op.Items) > 0
+	for _, next := range op.Next {
+		add(next.Queue, 1, counted, op.Open())
+	}
+}
+
+// checkCounts asks a bridge that starts after all others have ended what was pushed in the last
+// day. No push counts twice; where nothing breaks, each counts. A bridge that was killed takes the
+// counts of its last minute with it.
+func (b *bank) checkCounts(db kv.Database) {
+	nc := newLine(b.t, b.env.NATS.URL()).nc
+	last := b.startBridge(b.env.NATS.URL(), db, patience)
+	defer b.stopBridge(last)
+
+	for _, name := range b.living() {
+		kind := subjects.Priority
+		if isFIFO(name) {
+			kind = subjects.FIFO
+		}
+		var in int64
+		testenv.Eventually(b.t, func() error {
+			reply, err := nc.Request("$SRV.STATS.pqbridge", subjects.StatsOfQueue(kind, name), patience)
+			if err != nil {
+				return err
+			}
+			stats, err := subjects.ParseBridgeStats(reply.Data)
+			if err != nil || !stats.Ready || len(stats.Queues) != 1 {
+				return cmp.Or(err, fmt.Errorf("queue %s: %s", name, reply.Data))
+			}
+			in = stats.Queues[0].Day.In
+			return nil
+		})
+
+		b.counts.mu.Lock()
+		want := b.counts.pushed[name]
+		b.counts.mu.Unlock()
+		if want == nil {
+			want = &pushCount{}
+		}
+		if in > want.known+want.maybe || len(b.faults) == 0 && in < want.known {
+			b.t.Errorf("queue %s counts %d items that were pushed in the last day: want %d, and up "+
+				"to %d more\nmake a similar run: %s", name, in, want.known, want.maybe, b.again())
+		}
+		b.tally.add("pushes counted in minutes", int(in))
+		b.tally.add("pushes to count", int(want.known))
+	}
+}

@@ -107,7 +107,8 @@ func threeServers(r *rig) servers {
 			cut := proxies[one()]
 			cut.refuse(true)
 			for _, p := range proxies {
-				p.shun(cut.listener.Addr().String())
+				closed := p.shun(cut.listener.Addr().String())
+				r.tally.add("connections to other fdbservers closed", closed)
 			}
 			r.hold(lostTime)
 			for _, p := range proxies {

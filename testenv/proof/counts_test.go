@@ -64,7 +64,8 @@ func (b *bank) checkCounts(db kv.Database) {
 		}
 		var in int64
 		testenv.Eventually(b.t, func() error {
-			reply, err := nc.Request("$SRV.STATS.pqbridge", subjects.StatsOfQueue(kind, name), patience)
+			asked := subjects.StatsOfQueue(kind, name)
+			reply, err := nc.Request("$SRV.STATS.pqbridge", asked, patience)
 			if err != nil {
 				return err
 			}
@@ -83,8 +84,9 @@ func (b *bank) checkCounts(db kv.Database) {
 			want = &pushCount{}
 		}
 		if in > want.known+want.maybe || len(b.faults) == 0 && in < want.known {
-			b.t.Errorf("queue %s counts %d items that were pushed in the last day: want %d, and up "+
-				"to %d more\nmake a similar run: %s", name, in, want.known, want.maybe, b.again())
+			b.t.Errorf("queue %s counts %d items that were pushed in the last day: want %d, and "+
+				"up to %d more\nmake a similar run: %s", name, in, want.known, want.maybe,
+				b.again())
 		}
 		b.tally.add("pushes counted in minutes", int(in))
 		b.tally.add("pushes to count", int(want.known))

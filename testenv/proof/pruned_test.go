@@ -30,7 +30,9 @@ type prunedAck struct {
 	counted bool  // and kept the job; else it may have
 }
 
-func newPruned() *pruned { return &pruned{jobs: map[string]string{}, acks: map[string]*prunedAck{}} }
+func newPruned() *pruned {
+	return &pruned{jobs: map[string]string{}, acks: map[string]*prunedAck{}}
+}
 
 // end records an operation in one of these queues.
 func (p *pruned) end(op *books.Operation) {
@@ -97,9 +99,9 @@ func (b *bank) checkPruned(ctx context.Context, db kv.Database) {
 			gone++
 			isNewer := a.call > oldest+int64(2*b.skew+10*time.Millisecond)
 			if isNewer || len(there) < keptItems {
-				b.t.Errorf("job %s of %s, acknowledged at %v, is gone: %d jobs are kept, the first "+
-					"of %v\nmake a similar run: %s", id, name, time.Duration(a.call), len(there),
-					time.Duration(oldest), b.again())
+				b.t.Errorf("job %s of %s, acknowledged at %v, is gone: %d jobs are kept, the "+
+					"first of %v\nmake a similar run: %s", id, name, time.Duration(a.call),
+					len(there), time.Duration(oldest), b.again())
 			}
 		}
 		b.tally.add("finished jobs beyond keep_items", gone)

@@ -1,15 +1,18 @@
 package proof_test
 
 import (
-	"cmp"
-	"fmt"
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
+
+// toRead is how long a bridge may take to read the counts of others, before there are none.
+const toRead = 10 * time.Second
 
 // counts has how many items were pushed to each queue, by its name.
 type counts struct {
@@ -57,25 +60,41 @@ func (b *bank) checkCounts(db kv.Database) {
 	last := b.startBridge(b.env.NATS.URL(), db, patience)
 	defer b.stopBridge(last)
 
+	ask := func(payload []byte) (*subjects.BridgeStats, error) {
+		reply, err := nc.Request("$SRV.STATS.pqbridge", payload, patience)
+		if err != nil {
+			return nil, err
+		}
+		stats, err := subjects.ParseBridgeStats(reply.Data)
+		if err == nil && !stats.Ready {
+			err = errors.New("not ready: " + stats.Why)
+		}
+		return stats, err
+	}
+
+	// It reads what others have saved after it has begun to answer. If all of them were killed in
+	// their first minute, there is nothing.
+	giveUp := time.Now().Add(toRead)
+	testenv.Eventually(b.t, func() error {
+		stats, err := ask([]byte(subjects.StatsOfQueues))
+		if err == nil && stats.Total.Day.In == 0 &&
+			(len(b.faults) == 0 || time.Now().Before(giveUp)) {
+			err = errors.New("nothing was counted")
+		}
+		return err
+	})
+
 	for _, name := range b.living() {
 		kind := subjects.Priority
 		if isFIFO(name) {
 			kind = subjects.FIFO
 		}
-		var in int64
-		testenv.Eventually(b.t, func() error {
-			asked := subjects.StatsOfQueue(kind, name)
-			reply, err := nc.Request("$SRV.STATS.pqbridge", asked, patience)
-			if err != nil {
-				return err
-			}
-			stats, err := subjects.ParseBridgeStats(reply.Data)
-			if err != nil || !stats.Ready || len(stats.Queues) != 1 {
-				return cmp.Or(err, fmt.Errorf("queue %s: %s", name, reply.Data))
-			}
-			in = stats.Queues[0].Day.In
-			return nil
-		})
+		stats, err := ask(subjects.StatsOfQueue(kind, name))
+		must(b.t, err)
+		if len(stats.Queues) != 1 {
+			b.t.Fatalf("queue %s is not counted by itself", name)
+		}
+		in := stats.Queues[0].Day.In
 
 		b.counts.mu.Lock()
 		want := b.counts.pushed[name]

@@ -249,3 +249,18 @@ func restart(t *testing.T, server *testenv.FDBServer) error {
 
 	return err
 }
+
+// shun closes the connections of one dialer, and those that it makes later. "" shuns nobody. It
+// returns how many there were.
+func (p *proxy) shun(dialer string) (closed int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.shunned = dialer
+	for l := range p.mu.links {
+		if dialer != "" && l.dialer == dialer {
+			l.close()
+			closed++
+		}
+	}
+	return closed
+}

@@ -209,21 +209,6 @@ func (p *proxy) isShunned(l *link, first []byte) bool {
 	return l.dialer != "" && l.dialer == p.mu.shunned
 }
 
-// shun closes the connections of one dialer, and those that it makes later. "" shuns nobody. It
-// returns how many there were.
-func (p *proxy) shun(dialer string) (closed int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.shunned = dialer
-	for l := range p.mu.links {
-		if dialer != "" && l.dialer == dialer {
-			l.close()
-			closed++
-		}
-	}
-	return closed
-}
-
 // deafen starts to drop what the server says to the clients, or the other way round. The channel is
 // closed once something was dropped.
 func (p *proxy) deafen(server bool) <-chan struct{} {

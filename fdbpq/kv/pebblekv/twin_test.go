@@ -24,7 +24,6 @@ type twins struct {
 	db      *DB
 	memory  *memkv.DB
 	readers []twinReader
-	backups int
 }
 
 // twinReader is a reader of each. All readers but those of writers were begun at the same state.

@@ -42,9 +42,9 @@ func TestChangelogSection(t *testing.T) {
 		fails           bool
 	}{
 		{"## [0.1.0] - 2026-12-01", "\n### Added\n\n- Queues.\n", false},
-		{"## [0.1.0] - 2026-12-01\n[a](SECURITY.md#b), [c](docs/d.md), [e](https://f.test/#g)",
+		{"## [0.1.0] - 2026-12-01\n[a](SECURITY.md#b), [c](docs/pq.md), [e](https://f.test/#g)",
 			"[a](https://github.com/pqbridge/pqbridge/blob/v0.1.0/SECURITY.md#b), " +
-				"[c](https://github.com/pqbridge/pqbridge/blob/v0.1.0/docs/d.md), " +
+				"[c](https://github.com/pqbridge/pqbridge/blob/v0.1.0/docs/pq.md), " +
 				"[e](https://f.test/#g)", false},
 		{"## [0.1.0] - unreleased", `begins with "## [0.1.0] - unreleased": want the day of ` +
 			`the release, as in ## [0.1.0] - 2`, true},

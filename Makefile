@@ -47,7 +47,7 @@ NIGHTLY = PQ_TEST_NIGHTLY=1
 .DEFAULT_GOAL := help
 .PHONY: help run build dist dist-javascript dist-python dist-java clean check fmt fmt-check vet staticcheck test \
 	test-browser test-fdb test-clients test-javascript test-java test-python test-packages java clients rust busy-clients \
-	test-modules test-image test-all nightly soak verify fuzz jetstream-suite celery-suite leaf-versions bench \
+	test-modules test-image test-all nightly upgrades soak verify fuzz jetstream-suite celery-suite leaf-versions bench \
 	bench-growth bench-peers bench-workers scale shots
 
 help: ## list the targets
@@ -380,6 +380,9 @@ leaf-versions: ## test leaf connections with the NATS servers VERSIONS=
 LAST   = $(or $(shell git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null),f9e79a71)
 # Stores from before 3d45991f are refused; this is the last revision without joins.
 STORED = $(or $(filter v%,$(LAST)),27a70031)
+upgrades:
+	PQ_TEST_BEFORE=$(STORED) $(MAKE) soak TESTED='(Upgrade|RollBackOfJoins)' SYSTEMS='$(if $(NO_FDB),embedded,.)'
+
 ROUNDS := 5
 nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(NIGHTLY) $(MAKE) test TIMEOUT=60m
@@ -396,7 +399,7 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(MAKE) soak TESTED=Work
 	$(MAKE) soak TESTED=Joins OPS=100000
 	$(MAKE) soak TESTED=Inflow
-	PQ_TEST_BEFORE=$(STORED) $(MAKE) soak TESTED='(Upgrade|RollBackOfJoins)' SYSTEMS='$(if $(NO_FDB),embedded,.)'
+	$(MAKE) upgrades
 	$(if $(NO_FDB),,$(MAKE) bench STORE=fdb TURNS=1 SECONDS=0.1)
 	$(MAKE) bench AGAINST=$(LAST) TURNS=10 SECONDS=1
 

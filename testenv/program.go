@@ -75,32 +75,19 @@ func (e *Env) KillProgram(pid int) {
 }
 
 // Memory returns the bytes that a process has in memory, 0 where the system does not say.
-func Memory(pid int) uint64 {
-	process, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0
-	}
-
-	status, err := process.NewStatus()
-	if err != nil {
-		return 0
-	}
-	return status.VmRSS
-}
+func Memory(pid int) uint64 { return memory(pid).VmRSS }
 
 // PeakMemory returns the most bytes that a process has had in memory so far, 0 where the system
 // does not say.
-func PeakMemory(pid int) uint64 {
+func PeakMemory(pid int) uint64 { return memory(pid).VmHWM }
+
+func memory(pid int) (status procfs.ProcStatus) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
-		return 0
+		return status
 	}
-
-	status, err := process.NewStatus()
-	if err != nil {
-		return 0
-	}
-	return status.VmHWM
+	status, _ = process.NewStatus() // zero if it fails
+	return status
 }
 
 // ProcessorTime returns what a process has taken so far, 0 where the system does not say.

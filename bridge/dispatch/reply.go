@@ -77,9 +77,7 @@ func (l *lane) applyResults(w *waiter, ops []fdbpq.Op, results []fdbpq.Result, n
 // startAgain has a waiter leave its line, if it is in one, and its request come again as if it were
 // new: behind others in the line, its acknowledgements would wait for their items.
 func (l *lane) startAgain(w *waiter) {
-	r, ops := &w.request, w.rest()
-	r.Pops = w.wanted
-	w.answered = true
+	r, ops := w.asNew()
 	if err := l.runAgain(r, ops); err != nil {
 		r.fail(ops, err)
 	}

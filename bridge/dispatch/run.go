@@ -185,9 +185,7 @@ func (l *lane) failBatch(b *batch, err error) {
 			if w.answered || w.outlives(unknown, refused) {
 				continue
 			}
-			w.answered = true
-			r, ops = &w.request, w.rest()
-			r.Pops = w.wanted
+			r, ops = w.asNew()
 		}
 
 		if r.answered || refused && !anyPushes(ops) && l.runAgain(r, ops) == nil {

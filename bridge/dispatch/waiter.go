@@ -127,6 +127,14 @@ func (w *waiter) appendPops(ops []fdbpq.Op, n int) []fdbpq.Op {
 // rest returns all operations that are left to do. The last one stands for all pops.
 func (w *waiter) rest() []fdbpq.Op { return w.appendPops(slices.Clone(w.acks), 1) }
 
+// asNew ends the waiter and returns its request, as if it were new and asked for what is left. It
+// has to fail, or to come again.
+func (w *waiter) asNew() (*Request, []fdbpq.Op) {
+	w.answered = true
+	w.request.Pops = w.wanted
+	return &w.request, w.rest()
+}
+
 // waitsOn reports whether the waiter waits for more after an attempt that found n items and then
 // err.
 func (w *waiter) waitsOn(n int, err error, now time.Time) bool {

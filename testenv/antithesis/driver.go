@@ -106,8 +106,8 @@ func (d *driver) next(queue, value string) books.Operation {
 	return op
 }
 
-// do makes a request and notes what became of it. If that shows that the service is away, do waits
-// until it is back.
+// do makes a request and notes what became of it. If the service is away, it waits until that is
+// back.
 func (d *driver) do(op books.Operation) *books.Operation {
 	op.Client, op.Outcome, op.Call = os.Getpid(), books.Lost, time.Now().UnixNano()
 	op.Return = op.Call

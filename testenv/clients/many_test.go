@@ -410,17 +410,8 @@ func (m *manyJobs) each(
 ) {
 	m.Helper()
 	q := must(m.env.Keyspace.PriorityQueue(queue))
-	walk, end := fdbpq.Browse{State: state}, fdbpq.BrowseEnd{More: true}
-	for end.More {
-		var err error
-		end, err = walk.Walk(ctx, m.env.DB, q, time.Now(), func(i *fdbpq.Browsed) bool {
-			tell(i)
-			return true
-		})
-		if err != nil {
-			m.Fatal(err)
-		}
-		walk.After, walk.AfterTime = &end.Last, end.LastTime
+	if err := fdbpqtest.Each(ctx, m.env.DB, q, state, tell); err != nil {
+		m.Fatal(err)
 	}
 }
 

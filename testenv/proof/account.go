@@ -197,13 +197,12 @@ func (a *account) use(op *books.Operation) {
 	}
 
 	l := lease{id, op.Fence}
-	counts := op.Outcome == books.Done || op.Outcome == books.Empty || op.Outcome == books.TooLarge
 	switch {
-	case op.Kind.Acks() && counts:
+	case op.Kind.Acks() && op.Counts():
 		a.settled[op.Value], a.gone[id] = op, true
 	case op.Kind.Acks() && op.Open():
 		a.maybe[op.Value] = true
-	case op.Kind == books.Nak && counts:
+	case op.Kind == books.Nak && op.Counts():
 		a.naks[l] = true
 	case op.Kind == books.Nak && op.Open():
 		a.mayNak = true

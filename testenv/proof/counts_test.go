@@ -45,8 +45,7 @@ func (c *counts) end(op *books.Operation) {
 		maybe := op.Open() || op.Outcome == books.Duplicate
 		add(op.Queue, int64(max(1, op.Batch)), op.Outcome == books.Done, maybe)
 	}
-	counted := op.Outcome == books.Done || op.Outcome == books.Empty ||
-		op.Outcome == books.TooLarge || len(op.Items) > 0
+	counted := op.Counts() || len(op.Items) > 0
 	for _, next := range op.Next {
 		add(next.Queue, 1, counted, op.Open())
 	}

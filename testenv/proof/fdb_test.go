@@ -250,8 +250,8 @@ func restart(t *testing.T, server *testenv.FDBServer) error {
 	return err
 }
 
-// shun closes the connections of one dialer, and those that it makes later. "" shuns nobody. It
-// returns how many there were.
+// shun closes the connections of one dialer, now and from now on, and returns how many there are.
+// "" shuns nobody.
 func (p *proxy) shun(dialer string) (closed int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -228,9 +228,8 @@ func (j *joins) out(m *member, op *books.Operation, item *books.Item) {
 // use records what an operation did with a lease of a member.
 func (j *joins) use(op *books.Operation) {
 	m := j.members[op.Value]
-	counts := op.Outcome == books.Done || op.Outcome == books.Empty || op.Outcome == books.TooLarge
 	dead := strings.HasSuffix(op.Queue, "-dead")
-	if m == nil || m.bare || dead || op.Fence != m.fence || !counts {
+	if m == nil || m.bare || dead || op.Fence != m.fence || !op.Counts() {
 		return
 	}
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest"
 	"github.com/pqbridge/pqbridge/fdbpq/fdbpqtest/books"
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/subjects"
@@ -353,13 +354,8 @@ func eachDone(
 	ctx context.Context, db kv.Database, name string, tell func(*fdbpq.Browsed),
 ) error {
 	q, err := target(keyspace(), name)
-	walk, end := fdbpq.Browse{State: fdbpq.Done}, fdbpq.BrowseEnd{More: true}
-	for err == nil && end.More {
-		end, err = walk.Walk(ctx, db, q, time.Now(), func(i *fdbpq.Browsed) bool {
-			tell(i)
-			return true
-		})
-		walk.After, walk.AfterTime = &end.Last, end.LastTime
+	if err == nil {
+		err = fdbpqtest.Each(ctx, db, q, fdbpq.Done, tell)
 	}
 	return err
 }

@@ -48,8 +48,7 @@ func (p *pruned) end(op *books.Operation) {
 	}
 
 	for n, part := range op.Parts() {
-		counted := part.Outcome == books.Done || part.Outcome == books.Empty ||
-			part.Outcome == books.TooLarge
+		counted := part.Counts()
 		if !counted && !part.Open() {
 			continue
 		}

@@ -184,6 +184,12 @@ type Operation struct {
 // Open reports whether the operation may take place at any time from Call on.
 func (o *Operation) Open() bool { return o.Outcome == Unknown || o.Outcome == Lost }
 
+// Counts reports whether the answer says that what the operation did with its lease is done, even
+// if it has then found no item.
+func (o *Operation) Counts() bool {
+	return o.Outcome == Done || o.Outcome == Empty || o.Outcome == TooLarge
+}
+
 // gaveUp reports whether a request was told too early that there is nothing more to wait for.
 func (o *Operation) gaveUp() bool {
 	few := o.Outcome == Empty || o.Outcome == Done && len(o.Got()) < o.Asked() && !o.Cut

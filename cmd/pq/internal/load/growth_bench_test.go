@@ -297,7 +297,7 @@ func (g *growing) wait(b *testing.B) {
 
 // turn adds what a turn of about -seconds measures to s.
 func (g *growing) turn(ctx context.Context, s *sum) error {
-	end := time.Now().Add(time.Duration(*seconds * float64(time.Second)))
+	end := time.Now().Add(turnTime())
 	if g.due > 0 {
 		for time.Now().Before(end) {
 			if err := g.fallDue(ctx, s); err != nil {

@@ -138,6 +138,9 @@ func benchmarkTurns(b *testing.B, services []*service, first int, o Options) {
 	sums.report(b)
 }
 
+// turnTime is -seconds.
+func turnTime() time.Duration { return time.Duration(*seconds * float64(time.Second)) }
+
 // sum is what turns of a service come to.
 type sum struct{ items, seconds, cpu float64 }
 

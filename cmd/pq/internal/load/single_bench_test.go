@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -60,12 +61,14 @@ func stamp(item client.Item) (at time.Time, stamped bool) {
 	return time.Unix(0, int64(nanos)), nanos != 0
 }
 
-// queue returns a queue over a connection of its own.
-func (s *service) queue(name string) *client.Queue {
-	c := client.New(s.env.Connect(), client.WithGrammar(s.grammar),
+// client returns a client with a connection of its own.
+func (s *service) client() *client.Client {
+	return client.New(s.env.Connect(), client.WithGrammar(s.grammar),
 		client.WithTimeout(testenv.Patience))
-	return c.PriorityQueue(name)
 }
+
+// queue returns a queue over a connection of its own.
+func (s *service) queue(name string) *client.Queue { return s.client().PriorityQueue(name) }
 
 // benchmarkLatency measures a service that does nothing else: one client pushes an item, for which
 // another client waits, and when that has it, the next.
@@ -152,11 +155,9 @@ func (t *tenants) run(ctx context.Context, s *service, busy bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var working, pushing errgroup.Group
+	loud := client.Message{Value: make([]byte, 128)}.With(t.loud...)
 	if busy {
-		items := make([]client.PushItem, fillBatch)
-		for i := range items {
-			items[i].Message = client.Message{Value: make([]byte, 128)}.With(t.loud...)
-		}
+		items := slices.Repeat([]client.PushItem{{Message: loud}}, fillBatch)
 		q := s.queue("shared")
 		err := each(backlog/fillBatch, fillers, func(int) error {
 			_, err := q.PushBatch(ctx, items)
@@ -178,14 +179,13 @@ func (t *tenants) run(ctx context.Context, s *service, busy bool) error {
 		}
 	}
 
-	end := time.Now().Add(time.Duration(*seconds * float64(time.Second)))
+	end := time.Now().Add(turnTime())
 	if busy {
 		q := s.queue("shared")
-		m := client.Message{Value: make([]byte, 128)}.With(t.loud...)
 		for range 64 {
 			pushing.Go(func() error {
 				for time.Now().Before(end) {
-					if _, err := q.PushMsg(ctx, 0, m); err != nil {
+					if _, err := q.PushMsg(ctx, 0, loud); err != nil {
 						return err
 					}
 					t.more.Add(1)
@@ -259,11 +259,9 @@ func benchmarkStart(b *testing.B) {
 				b.Fatal(err)
 			}
 			s := &service{"new", env, env.StartProgram(*pqbridge, "new", folder), grammar}
-			g := &growing{extent: extent{queues: 1, bytes: shape.Size}, service: s,
-				value: value(shape.Size)}
-			g.clients = []*client.Client{
-				client.New(env.Connect(), client.WithGrammar(grammar),
-					client.WithTimeout(testenv.Patience)),
+			g := &growing{
+				extent: extent{queues: 1}, service: s,
+				value: value(shape.Size), clients: []*client.Client{s.client()},
 			}
 			if err := g.push(b.Context(), n); err != nil {
 				b.Fatal(err)
@@ -326,7 +324,7 @@ func benchmarkRest(b *testing.B) {
 			b.Run(*store, func(b *testing.B) {
 				begun, before := time.Now(), testenv.ProcessorTime(g.pid)
 				for range b.N {
-					time.Sleep(time.Duration(*seconds * float64(time.Second)))
+					time.Sleep(turnTime())
 				}
 				used := testenv.ProcessorTime(g.pid) - before
 				b.ReportMetric(0, "ns/op")

@@ -5,7 +5,8 @@
 #
 # See docs/install.md for the build arguments.
 
-# The digest counts; docker buildx imagetools inspect golang:1.26.8-bookworm prints the present one.
+# The digest counts; docker buildx imagetools inspect golang:1.26.8-bookworm prints the present one. Its Go fetches the
+# one that go.mod names (GOTOOLCHAIN=auto), whose sum is in Go's checksum database.
 ARG GO_IMAGE=golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
 ARG VERSION=
 ARG REVISION=
@@ -22,6 +23,7 @@ ARG FDB_ACKNOWLEDGEMENTS_SHA256=34f050ab15cac76baa8cc599489a75a9fd5b4eac2cd533f5
 # These stages run on the builder's own architecture: only FoundationDB's binding
 # needs an emulator for another one.
 FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS source
+ENV GOTOOLCHAIN=auto
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod \
@@ -60,6 +62,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
       -ldflags "-s -w -X main.inImage=yes ${VERSION:+-X main.version=${VERSION}}" -o /image/usr/local/bin/ ./cmd/pqbridge
 
 FROM ${GO_IMAGE} AS build-fdb
+ENV GOTOOLCHAIN=auto
 
 ARG FDB_VERSION
 ARG FDB_WEBSITE

@@ -2,7 +2,7 @@ module github.com/pqbridge/pqbridge/client/pqotel
 
 go 1.26.0
 
-toolchain go1.26.8
+toolchain go1.26.11
 
 require (
 	github.com/nats-io/nats.go v1.55.0

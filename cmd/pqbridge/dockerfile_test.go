@@ -88,22 +88,30 @@ func TestDockerfilePinsWhatItFetches(t *testing.T) {
 
 // Images, archives and the tests of all modules are built by one version of Go.
 func TestOneToolchain(t *testing.T) {
-	image := readDockerfile(t).argument("GO_IMAGE")
-	version, _, _ := strings.Cut(strings.TrimPrefix(image, "golang:"), "-")
-	modules := 0
+	line := regexp.MustCompile(`\ntoolchain go1\.\d+\.\d+\n`)
+	want := line.FindString(readFile(t, "go.mod"))
+	stage := regexp.MustCompile(`(?m)^FROM .*\$\{GO_IMAGE\}.*\n(.*)`)
+	modules, stages := 0, 0
 
 	for _, path := range testenv.Files(t, root) {
-		if filepath.Base(path) != "go.mod" {
-			continue
-		}
-
-		modules++
-		if !strings.Contains(readFile(t, path[len(root):]), "\ntoolchain go"+version+"\n") {
-			t.Errorf("%s does not name go%s, as %s does", path, version, image)
+		text := readFile(t, path[len(root):])
+		switch filepath.Base(path) {
+		case "go.mod":
+			modules++
+			if got := line.FindString(text); got != want || want == "" {
+				t.Errorf("%s has the line %q, go.mod %q", path, got, want)
+			}
+		case "Dockerfile":
+			for _, next := range stage.FindAllStringSubmatch(text, -1) {
+				stages++
+				if next[1] != "ENV GOTOOLCHAIN=auto" {
+					t.Errorf("%s: %q: does it build with the Go of go.mod?", path, next[0])
+				}
+			}
 		}
 	}
-	if modules < 5 {
-		t.Errorf("%d modules: does the test still see them?", modules)
+	if modules < 5 || stages < 3 {
+		t.Errorf("%d modules and %d stages: does the test still see them?", modules, stages)
 	}
 
 	for _, path := range testenv.Files(t, filepath.Join(root, ".github", "workflows")) {

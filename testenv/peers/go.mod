@@ -2,7 +2,7 @@ module github.com/pqbridge/pqbridge/testenv/peers
 
 go 1.26.0
 
-toolchain go1.26.8
+toolchain go1.26.11
 
 require (
 	github.com/beanstalkd/go-beanstalk v0.2.0

@@ -1,11 +1,13 @@
 package proof_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -72,7 +74,8 @@ func TestAccounts(t *testing.T) {
 
 // accountSystems are the systems on which accounts are kept.
 func accountSystems() []system {
-	return some(append(systems(), calmSystems()...), "mem-faults", "mem-calm")
+	list := append(systems(), system{"embedded-full", startFull, 1})
+	return some(append(list, calmSystems()...), "mem-faults", "mem-calm")
 }
 
 // allKinds chooses queues of all kinds.
@@ -127,10 +130,10 @@ func newBank(r *rig, ops int, duration time.Duration) *bank {
 		pruned:   newPruned(),
 		counts:   newCounts(),
 		target:   int64(ops),
-		few:      int64(min(fewItems, ops/20)),
+		few:      min(cmp.Or(r.few, fewItems), int64(ops)/20),
 		duration: duration,
 
-		between: betweenAll,
+		between: cmp.Or(r.between, betweenAll),
 		waits:   longWaits,
 	}
 
@@ -345,6 +348,7 @@ type teller struct {
 	broken bool              // a request failed
 	late   []*grip           // leases that run out
 	hungry bool              // a queue was empty
+	noRoom bool              // a push was refused because the disk is full
 	pushed []books.Operation // items to edit
 	open   []books.Operation // pushes of joiners, which may wait
 	jobs   []knownJob        // in traced queues
@@ -365,6 +369,8 @@ func (w *teller) run() {
 			w.useAll()
 		case len(w.grips) > 0 && x < 47:
 			w.one(w.useSome())
+		case w.noRoom && x < 97: // few pushes, which would all be refused
+			w.one(w.take(x%7 == 0))
 		case waiting < few, waiting < 3*few && (x < 72 || w.hungry):
 			w.pushAll()
 		case x == 99:
@@ -419,6 +425,9 @@ func (w *teller) end(op *books.Operation, i books.Intent) {
 	}
 
 	w.hungry = op.Kind.Takes() && op.Outcome == books.Empty
+	if op.Kind == books.Push {
+		w.noRoom = op.Outcome == books.Refused && strings.Contains(op.Text, diskFull)
+	}
 	w.broken = w.broken || broken(op) && op.Text != ""
 	w.count(n)
 }

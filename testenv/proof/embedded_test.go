@@ -103,9 +103,11 @@ func startBridges(r *rig, rates map[faultkv.Fault]float64) {
 }
 
 // startKill starts a process on a folder.
-func startKill(r *rig) {
+func startKill(r *rig) { startOn(r, r.t.TempDir(), 0) }
+
+// startOn starts a process on this folder, which is killed and paused.
+func startOn(r *rig, folder string, minFree int64) *service {
 	r.oneByOne, r.mortal = true, true
-	folder := r.t.TempDir()
 	toNATS := r.lineOfBridges()
 
 	s := newService(
@@ -114,6 +116,7 @@ func startKill(r *rig) {
 			NATS:           toNATS.url(),
 			Leaf:           r.leafURL(),
 			Folder:         folder,
+			MinFree:        minFree,
 			RequestTimeout: r.requestTimeout(time.Second),
 			Limits:         r.limits,
 		},
@@ -145,6 +148,8 @@ func startKill(r *rig) {
 		r.t.Cleanup(func() { _ = db.Close() })
 		return db
 	}
+
+	return s
 }
 
 func openFolder(t *testing.T, folder string, fs vfs.FS) *pebblekv.DB {

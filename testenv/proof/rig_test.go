@@ -56,7 +56,9 @@ type rig struct {
 	patient bool
 	// unreadable: the store may fail to read, which requests are told with 500.
 	unreadable bool
-	bridges    int // how many there are
+	// few and between replace the bank's unless they are 0.
+	few, between int64
+	bridges      int // how many there are
 	// strangers: the bridges cannot talk to each other.
 	strangers bool
 

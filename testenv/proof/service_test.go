@@ -44,6 +44,7 @@ type serviceConfig struct {
 	NATS           string
 	Leaf           string // where the JetStream face connects to; "" for none
 	Folder         string // of the embedded store
+	MinFree        int64  // bytes of its disk that the embedded store keeps free; see pebblekv
 	ClusterFile    string // of FoundationDB
 	RequestTimeout time.Duration
 	Clock          clock
@@ -147,7 +148,7 @@ func (c *serviceConfig) open(logger *slog.Logger) (kv.Database, error) {
 		timeout := max(c.RequestTimeout, fdbkv.DefaultTransactionTimeout)
 		return fdbkv.Open(fdbkv.Options{ClusterFile: c.ClusterFile, TransactionTimeout: timeout})
 	}
-	return pebblekv.Open(c.Folder, pebblekv.Options{Logger: logger})
+	return pebblekv.Open(c.Folder, pebblekv.Options{Logger: logger, MinFreeSpace: c.MinFree})
 }
 
 // bridgeOptions returns the options of all bridges.

@@ -31,7 +31,12 @@ const (
 // was there once.
 func TestWork(t *testing.T) {
 	seed := flags.firstSeed(t)
-	for _, s := range append([]system{{"embedded-kill", startKill, 1}}, firstFDB()...) {
+	onFDB := firstFDB()
+	if flags.all() {
+		onFDB = fdbSystems()
+	}
+
+	for _, s := range append([]system{{"embedded-kill", startKill, 1}}, onFDB...) {
 		t.Run(s.name, func(t *testing.T) {
 			s.run(t, seed, killNATS, func(r *rig) {
 				l := &ledger{

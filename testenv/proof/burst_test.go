@@ -180,9 +180,11 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 
 		ack := subjects.Ack{
 			Kind:     subjects.AckNak,
-			Delay:    time.Duration(op.Delay),
 			HasDelay: !op.Backoff,
 			Snooze:   op.Snooze,
+		}
+		if ack.HasDelay {
+			ack.Delay = time.Duration(op.Delay)
 		}
 
 		return &nats.Msg{Subject: r.token, Data: ack.Encode()}

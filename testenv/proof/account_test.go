@@ -59,8 +59,13 @@ const (
 	betweenAll = 50_000 // operations between two faults of a long run
 )
 
-// accountDelay bounds the delays of pushes.
-const accountDelay = time.Second
+// accountDelay bounds the delays of pushes, and what comes of the retry delays of negative
+// acknowledgements, which are minRetry to maxRetry.
+const (
+	accountDelay = time.Second
+	minRetry     = 20 * time.Millisecond
+	maxRetry     = 120 * time.Millisecond
+)
 
 // accountTTLs bound the time after which items expire, beyond the shortest. After most of them the
 // items are still there in the end.
@@ -89,6 +94,7 @@ func allKinds(b *bank) {
 	b.unique = []string{"u-0", "fifo-u"}
 	b.purged = []string{"a-purged", "fifo-purged"}
 	b.mortal = []string{"d-0", "fifo-d-0"}
+	b.retried = []string{"r-0", "fifo-r-0"}
 	b.limited = []string{"m-0", "fifo-m"}
 	b.large = []string{"l-0", "fifo-l"}
 	b.grouped = []string{"g-0", "fifo-g"}
@@ -169,6 +175,7 @@ type bank struct {
 	unique  []string // those whose items have unique keys
 	purged  []string
 	mortal  []string // those with max_deliver
+	retried []string // those with a backoff alone
 	limited []string // those with max_items
 	large   []string // those with large items
 	grouped []string // those whose items have groups, with a limit of their leases
@@ -266,6 +273,7 @@ func (b *bank) configure() {
 	set(b.mortal, client.Settings{
 		MaxDeliver: books.MaxDeliver, Backoff: books.Backoff(), Trail: 8,
 	})
+	set(b.retried, client.Settings{Backoff: books.Backoff()})
 	set(b.grouped, client.Settings{MaxLeasedPerGroup: maxPerGroup})
 	set(b.rated, b.rates())
 	set(b.limited, client.Settings{MaxItems: maxItems})
@@ -277,8 +285,8 @@ func (b *bank) configure() {
 
 // living returns all queues but the dead-letter queues.
 func (b *bank) living() []string {
-	list := slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.limited, b.large,
-		b.grouped, b.rated, b.traced, b.brief)
+	list := slices.Concat(b.full, b.scarce, b.unique, b.purged, b.mortal, b.retried, b.limited,
+		b.large, b.grouped, b.rated, b.traced, b.brief)
 	slices.Sort(list)
 	return slices.Compact(list) // a full one may be traced
 }
@@ -305,7 +313,8 @@ func (b *bank) count(n int) {
 // close ends the system and balances the books with its store.
 func (b *bank) close() {
 	ctx, db := b.shut(toClose)
-	<-time.After(max(time.Duration(b.waits)*dueTime, accountDelay) + 2*b.skew)
+	held := time.Duration(b.waits)*dueTime + books.LongestBackoff
+	<-time.After(max(held, accountDelay) + 2*b.skew)
 	b.compare(ctx, db)
 
 	for _, name := range b.rated { // so that all that is left can be taken at once

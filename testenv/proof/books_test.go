@@ -209,6 +209,30 @@ func TestMortalBooks(t *testing.T) {
 	})
 }
 
+// Items of the queue r-jobs that fail come back the later the more deliveries they had.
+func TestBooksOfRetries(t *testing.T) {
+	const (
+		twice  = "push; lease 1 1 0; lease 2 2 0; "
+		thrice = twice + "lease 3 3 0; "
+		often  = thrice + "lease 4 4 0; lease 5 5 0; "
+		dead   = "push; lease 1 1 9; term 1; dead 1; "
+	)
+	testBooksOf(t, "r-jobs", map[string]pageTest{
+		"third lease over for 300 ms":  {"", thrice + "later -700ms; pop"},
+		"fifth lease over for 600 ms":  {"", often + "later -400ms; pop"},
+		"a dead letter has no backoff": {"", dead + "later -999ms; popdead"},
+
+		"third lease over for 200 ms": {"held by two", thrice + "later -800ms; pop"},
+		"fifth lease over for 400 ms": {"held by two", often + "later -600ms; pop"},
+		"extension over for 200 ms": {"held by two",
+			twice + "lease 3 3 9; extend 3 wait=0s; later -800ms; pop"},
+		"extension without an answer over for 200 ms": {"held by two",
+			twice + "lease 3 3 9; extend 3 lost; later -800ms; pop"},
+		"held back for 300 ms, and there after 200 ms": {"too early",
+			thrice + "nak 3 backoff=true delay=300ms; later -800ms; pop"},
+	})
+}
+
 // Acknowledgements of several leases count for all of them or for none.
 func TestBooksOfSeveralAcks(t *testing.T) {
 	const (

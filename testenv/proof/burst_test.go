@@ -179,9 +179,10 @@ func (b *burster) encode(r *pending, padding func(queue string) int) *nats.Msg {
 		}
 
 		ack := subjects.Ack{
-			Kind:     subjects.AckNak,
-			HasDelay: !op.Backoff,
-			Snooze:   op.Snooze,
+			Kind:       subjects.AckNak,
+			HasDelay:   !op.Backoff,
+			RetryDelay: time.Duration(op.Retry),
+			Snooze:     op.Snooze,
 		}
 		if ack.HasDelay {
 			ack.Delay = time.Duration(op.Delay)

@@ -252,7 +252,10 @@ func encodePull(r *pending) *nats.Msg {
 
 // encodeNak returns JetStream's negative acknowledgement.
 func encodeNak(op *books.Operation) []byte {
-	if op.Backoff || op.Delay == 0 {
+	switch {
+	case op.Retry > 0:
+		return fmt.Appendf(nil, `-NAK {"retry_delay": %d}`, op.Retry)
+	case op.Backoff || op.Delay == 0:
 		return []byte("-NAK")
 	}
 	return fmt.Appendf(nil, `-NAK {"delay": %d}`, op.Delay)

@@ -85,16 +85,7 @@ func (w *workload) nextUse(c *caller, open *openPops) (op books.Operation, ok bo
 
 // useOf returns an operation with a token.
 func (w *workload) useOf(g *grip) books.Operation {
-	op := books.Operation{
-		Queue: g.queue,
-		Value: g.item.Value,
-		ID:    g.item.ID,
-		Fence: g.item.Fence,
-		Wait:  g.wait,
-
-		Joiner: g.item.Joiner,
-	}
-
+	op := operationOf(g, "")
 	switch x := w.random.IntN(100); {
 	case x < 35:
 		op.Kind = books.Ack
@@ -114,6 +105,20 @@ func (w *workload) useOf(g *grip) books.Operation {
 	}
 
 	return op
+}
+
+// operationOf returns an operation of a kind with the token.
+func operationOf(g *grip, kind books.Kind) books.Operation {
+	return books.Operation{
+		Kind:  kind,
+		Queue: g.queue,
+		Value: g.item.Value,
+		ID:    g.item.ID,
+		Fence: g.item.Fence,
+		Wait:  g.wait,
+
+		Joiner: g.item.Joiner,
+	}
 }
 
 // note keeps the leases that an operation gave, and forgets most leases that it ended.

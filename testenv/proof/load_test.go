@@ -19,7 +19,8 @@ func (w *teller) pushAll() {
 		op := &requests[i].op
 		op.Kind, op.Queue = books.Push, w.someQueue(share{5, w.scarce}, share{5, w.unique},
 			share{5, w.purged}, share{5, w.mortal}, share{5, w.limited}, share{8, w.large},
-			share{8, w.grouped}, share{4, w.rated}, share{8, w.traced}, share{4, w.brief})
+			share{8, w.grouped}, share{4, w.rated}, share{8, w.traced}, share{4, w.brief},
+			share{4, w.retried})
 		rated := slices.Contains(w.rated, op.Queue)
 		unique := slices.Contains(w.unique, op.Queue)
 
@@ -140,7 +141,7 @@ func (w *teller) useAll() {
 		r := pending{op: w.use(g)}
 		if !tooLate && random.IntN(2) == 0 && !books.IsTraced(g.queue) {
 			r.silent = true
-			r.op.Kind, r.op.Delay, r.op.Snooze, r.op.Backoff = books.Ack, 0, false, false
+			r.op = operationOf(g, books.Ack)
 		}
 
 		w.ackAsJetStream(g, &r.op)
@@ -252,14 +253,35 @@ func (w *teller) use(g *grip) books.Operation {
 	op := w.useOf(g)
 	if !strings.HasSuffix(g.queue, "-dead") && w.workload.random.IntN(12) == 0 &&
 		!w.books.IsBack(op.Value) {
-		op.Kind, op.Delay, op.Snooze = books.Term, 0, false
+		return operationOf(g, books.Term)
 	}
 
-	if books.IsMortal(op.Queue) && op.Kind == books.Nak && !op.Snooze && op.Delay == 0 {
-		op.Backoff, op.Delay = true, int64(books.BackoffAfter(g.item.Deliveries))
+	if slices.Contains(w.retried, op.Queue) && w.workload.random.IntN(2) == 0 {
+		op = operationOf(g, books.Nak)
+	}
+
+	if op.Kind == books.Nak && !op.Snooze && op.Delay == 0 {
+		w.retry(g, &op)
 	}
 
 	return op
+}
+
+// retry has a negative acknowledgement name no delay, if the queue has a backoff, and half of them
+// a retry delay.
+func (w *teller) retry(g *grip, op *books.Operation) {
+	random := w.workload.random
+	if random.IntN(2) == 0 {
+		op.Retry = int64(minRetry) + random.Int64N(int64(maxRetry-minRetry))
+	}
+
+	after := books.RetryAfter(op.Queue, g.item.Deliveries, time.Duration(op.Retry))
+	op.Backoff = after > 0 && after <= accountDelay
+	if !op.Backoff {
+		op.Retry, after = 0, 0
+	}
+
+	op.Delay = int64(after)
 }
 
 // useSome returns an operation with one token or several.
@@ -272,7 +294,7 @@ func (w *teller) useSome() books.Operation {
 		return op
 	}
 
-	op.Kind, op.Delay, op.Snooze, op.Backoff = books.NextMin, 0, false, false
+	op = operationOf(g, books.NextMin)
 	if g.back {
 		op.Kind = books.NextMax
 	}
@@ -291,7 +313,8 @@ func (w *teller) take(pop bool) (op books.Operation) {
 	random := w.workload.random
 	op.Queue = w.someQueue(share{15, w.scarce}, share{5, w.unique}, share{5, w.purged},
 		share{15, w.dead}, share{10, w.mortal}, share{3, w.limited}, share{12, w.large},
-		share{8, w.grouped}, share{6, w.rated}, share{8, w.traced}, share{6, w.brief})
+		share{8, w.grouped}, share{6, w.rated}, share{8, w.traced}, share{6, w.brief},
+		share{6, w.retried})
 	few := !slices.Contains(w.full, op.Queue)
 
 	// An item that comes back after a pop is not refused.

@@ -14,7 +14,8 @@ import (
 // its job is checked beside. What it finds:
 //
 //   - an item that is settled twice, or comes out after it was settled;
-//   - an item that two clients have at once, or that comes back before its lease is over;
+//   - an item that two clients have at once, or that comes back before its lease is over, or the
+//     backoff or retry delay after it;
 //   - two deliveries with one fence, and a token that counts after it was used up, or after
 //     somebody else got the item;
 //   - an item that comes back at another place than its own, and a job whose id changes;
@@ -144,6 +145,7 @@ const (
 	purgeable  // it is in a queue that is purged
 	keyed      // it has a unique key
 	mortal     // it was pushed to a queue with max_deliver
+	retried    // it was pushed to a queue with a backoff
 	ackedAlone // mayAck, and not only together with others
 	denied     // see deny
 	crowded    // several uses of tokens are under way

@@ -121,7 +121,7 @@ func (b *Books) beginUse(op *Operation) (i Intent) {
 	switch {
 	case !newest || e.left(op.Queue, op.ID):
 	case op.Kind == Extend: // A clock that is behind makes the lease shorter.
-		e.until = min(e.until, millis(op.Call+op.Wait)-b.tolerance)
+		e.until = min(e.until, e.backAfter(millis(op.Call+op.Wait)-b.tolerance))
 	default:
 		mark := mayNak
 		switch {

@@ -86,7 +86,7 @@ func (b *Books) arrive(e *entry, queue, id, value string, at int32) {
 
 	b.unmark(e, mayAck|vanishing)
 	*e = entry{
-		marks:   e.marks&(pushed|refused|settled|lives|keyed|crowded|shuffled) | mark,
+		marks:   e.marks&(pushed|refused|settled|lives|keyed|retried|crowded|shuffled) | mark,
 		arrived: at, first: e.first, renamed: e.renamed, moves: e.moves, uses: e.uses,
 	}
 }
@@ -144,7 +144,8 @@ func (b *Books) identify(e *entry, place string, call int32) {
 	default:
 		b.again.Add(1)
 		b.unmark(e, mayAck)
-		const kept = pushed | settled | lives | mayRemove | vanishing | keyed | mortal | crowded
+		const kept = pushed | settled | lives | mayRemove | vanishing | keyed | mortal | retried |
+			crowded
 		*e = entry{
 			marks: e.marks & kept, arrived: e.arrived, first: e.first,
 			expires: e.expires, uses: e.uses,

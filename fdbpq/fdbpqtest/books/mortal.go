@@ -1,13 +1,9 @@
 package books
 
-import (
-	"slices"
-	"strings"
-	"time"
-)
+import "strings"
 
 // In queues whose names begin with d- or fifo-d-, items are given up after MaxDeliver deliveries,
-// and come back after Backoff. The test that runs the operations must configure these queues so.
+// and have a backoff until then. The test that runs the operations must configure these queues so.
 // Nobody is told when the last lease of an item runs out. So it may be in the dead-letter queue
 // then, if its lease was over, and if clients know of its deliveries, or of operations without an
 // answer that can have been the others.
@@ -15,20 +11,9 @@ import (
 // MaxDeliver is the max_deliver of such a queue.
 const MaxDeliver = 3
 
-// backoffs are after the first and the second delivery.
-var backoffs = []time.Duration{20 * time.Millisecond, 60 * time.Millisecond}
-
-// Backoff returns the setting backoff of such a queue.
-func Backoff() []time.Duration { return slices.Clone(backoffs) }
-
 // IsMortal reports whether the queue is such a queue, and not its dead-letter queue.
 func IsMortal(queue string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(queue, "fifo-"), "d-") && !isDead(queue)
-}
-
-// BackoffAfter returns how long an item of such a queue stays back after that delivery.
-func BackoffAfter(deliveries int64) time.Duration {
-	return backoffs[min(max(deliveries, 1), int64(len(backoffs)))-1]
 }
 
 // isMortal reports whether the account is one in such a queue.
@@ -40,15 +25,6 @@ func (e *entry) counted() int {
 		return int(e.deliveries) - 1
 	}
 	return int(e.deliveries)
-}
-
-// backAfter returns when the item is back if its newest lease, which ends then, runs out, in
-// milliseconds.
-func (e *entry) backAfter(until int32) int32 {
-	if !e.isMortal() || e.deliveries >= MaxDeliver {
-		return until
-	}
-	return until + int32(BackoffAfter(int64(e.deliveries)).Milliseconds())
 }
 
 // diedAlone takes an item that is in the dead-letter queue at a time, or in the end if that is 0,

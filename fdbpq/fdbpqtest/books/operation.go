@@ -141,8 +141,10 @@ type Operation struct {
 	Consumer  string `json:"consumer,omitempty"`
 	// Spread says that a pull may have got its items in several transactions.
 	Spread bool `json:"spread,omitempty"`
-	// Backoff says that a Nak names no delay; Delay is what the settings of the queue say.
-	Backoff bool `json:"backoff,omitempty"`
+	// Backoff says that a Nak names no delay, but Retry, its retry delay; 0 for none. Delay is what
+	// comes of it: see RetryAfter.
+	Backoff bool  `json:"backoff,omitempty"`
+	Retry   int64 `json:"retry,omitempty"`
 	// TTL is after how long the item of a Push expires; 0 is never.
 	TTL int64 `json:"ttl,omitempty"`
 	// Unique is the unique key of a Push, or of the item that a pop without a Batch returned.

@@ -35,6 +35,9 @@ func (b *Books) announce(op *Operation) {
 		if IsMortal(op.Queue) {
 			e.marks |= mortal
 		}
+		if HasBackoff(op.Queue) {
+			e.marks |= retried
+		}
 		if e.marks&vanishing != 0 {
 			b.mayEnds.Add(1)
 		}

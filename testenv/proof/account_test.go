@@ -83,6 +83,16 @@ func accountSystems() []system {
 	return some(append(list, calmSystems()...), "mem-faults", "mem-calm")
 }
 
+// prepareAccounts prepares a system for accounts. In half of those whose clocks are wrong, they are
+// so by seconds.
+func (r *rig) prepareAccounts() {
+	r.tighten(50_000, 150_000)
+	r.serveJetStream()
+	if r.skew > 0 && r.random.IntN(2) == 0 {
+		r.skew, r.strobe = wideSkew, wideStrobe
+	}
+}
+
 // allKinds chooses queues of all kinds.
 func allKinds(b *bank) {
 	for i := range 6 {
@@ -112,10 +122,7 @@ func testAccounts(t *testing.T, systems []system, choose func(b *bank)) {
 	for _, s := range systems {
 		t.Run(s.name, func(t *testing.T) {
 			found = true
-			s.run(t, seed, func(r *rig) {
-				r.tighten(50_000, 150_000)
-				r.serveJetStream()
-			}, func(r *rig) {
+			s.run(t, seed, (*rig).prepareAccounts, func(r *rig) {
 				b := newBank(r, flags.ops, flags.duration)
 				choose(b)
 				b.run()
@@ -345,7 +352,7 @@ func (b *bank) close() {
 		b.t.Errorf("%v\nmake a similar run: %s", err, b.again())
 	}
 
-	b.t.Logf("%+v; %v", balance, b.joins)
+	b.t.Logf("%+v; %v; clocks wrong by up to %v", balance, b.joins, b.skew)
 	b.checkAnswers()
 }
 

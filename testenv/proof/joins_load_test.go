@@ -27,9 +27,6 @@ const (
 
 	// After twice that, a request that waits has died with its bridge.
 	joinHeartbeat = 500 * time.Millisecond
-
-	// joinSkew is the skew in systems whose clocks are wrong: two of them are 5 s apart at most.
-	joinSkew = 2500 * time.Millisecond
 )
 
 // A joiner runs once, after all its members, while bridges are killed and paused and their clocks
@@ -41,7 +38,7 @@ func TestJoins(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			s.run(t, seed, func(r *rig) {
 				if r.skew > 0 {
-					r.skew = joinSkew
+					r.skew = wideSkew
 				}
 			}, func(r *rig) {
 				j := &joinLoad{rig: r, queues: joinQueues, members: joinMembers, pause: joinPause}

@@ -50,7 +50,9 @@ type rig struct {
 	// See proof.History.
 	oneByOne, mortal bool
 	// skew is the most by which clocks of bridges are wrong.
-	skew   time.Duration
+	skew time.Duration
+	// strobe is for how long a clock that jumps to and fro shows one time, at most.
+	strobe time.Duration
 	limits limits
 	// patient: bridges answer each request, however long that takes.
 	patient bool
@@ -82,7 +84,12 @@ const (
 	maxFaults = 2  // in a round
 
 	// maxSkew is the skew in systems whose clocks are wrong.
-	maxSkew = 40 * time.Millisecond
+	maxSkew   = 40 * time.Millisecond
+	maxStrobe = 20 * time.Millisecond
+
+	// wideSkew is the skew where clocks are set by seconds: two of them are 5 s apart at most.
+	wideSkew   = 2500 * time.Millisecond
+	wideStrobe = 10 * time.Second
 
 	// answerTime is how long a client waits for an answer.
 	answerTime = 2 * time.Second
@@ -91,7 +98,7 @@ const (
 func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 	r := &rig{
 		t: t, name: name, random: rand.New(rand.NewPCG(seed, 1)), tally: y,
-		seed: seed, bridges: 1,
+		seed: seed, bridges: 1, strobe: maxStrobe,
 	}
 
 	r.timeout.Store(int64(answerTime))
@@ -117,7 +124,7 @@ func newRig(t *testing.T, name string, seed uint64, y *tally) *rig {
 func (r *rig) clock() clock {
 	c := clock{Ahead: time.Duration(r.random.Int64N(int64(2*r.skew+1))) - r.skew}
 	if r.random.IntN(2) == 0 {
-		c.Strobe = time.Millisecond + time.Duration(r.random.Int64N(int64(20*time.Millisecond)))
+		c.Strobe = time.Millisecond + time.Duration(r.random.Int64N(int64(r.strobe)))
 	}
 
 	switch {

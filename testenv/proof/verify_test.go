@@ -71,10 +71,7 @@ func TestVerify(t *testing.T) {
 
 // keepAccounts keeps accounts on a system for about a slice of time, or for one short run.
 func (s system) keepAccounts(t *testing.T, seed uint64, y *tally, slice time.Duration) {
-	s.runFor(t, seed, y, func(r *rig) {
-		r.tighten(50_000, 150_000)
-		r.serveJetStream()
-	}, func(r *rig) {
+	s.runFor(t, seed, y, (*rig).prepareAccounts, func(r *rig) {
 		ops := flags.ops
 		if slice > 0 {
 			ops = verifiedOps

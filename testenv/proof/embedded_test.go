@@ -249,7 +249,8 @@ func startDisk(r *rig) {
 	disk.mu.counts = map[string]int{}
 	disk.mu.random = rand.New(rand.NewPCG(r.random.Uint64(), 3))
 	disk.FS = errorfs.Wrap(vfs.Default, disk)
-	db := openFolder(r.t, r.t.TempDir(), disk)
+	folder := r.t.TempDir()
+	db := openFolder(r.t, folder, disk)
 	r.t.Cleanup(func() { _ = db.Close() })
 	b := r.startBridge(r.env.NATS.URL(), db, 200*time.Millisecond)
 
@@ -277,6 +278,10 @@ func startDisk(r *rig) {
 		for name, n := range disk.mu.counts {
 			r.tally.add("operations of the disk: "+name, n)
 		}
+
+		// A table that could not be read makes the store not ready until it is opened again.
+		must(r.t, db.Close())
+		db = openFolder(r.t, folder, vfs.Default)
 		return db
 	}
 }

@@ -251,9 +251,10 @@ test-java: ## check and test the modules for Java: JDKS= RUN=
 	cd client/java && set -e; goal="$(DEPLOY)"; for jdk in $(JDKS); do \
 		echo "$$jdk"; $(if $(NO_FDB),PQ_TEST_FDB=0) JAVA_HOME=$$jdk $(MVN) $(JAVA_TEST) $$goal; goal=test; done
 
+# Jars keep the modes of files too, and have the same bytes with the same JDK.
 dist-java: ## build what is published of the modules for Java into ./bin/maven
 	rm -rf bin/maven
-	cd client/java && $(MVN) -DskipTests $(DEPLOY)
+	umask 022; cd client/java && chmod -R u=rwX,go=rX . && $(MVN) -DskipTests $(DEPLOY)
 
 # Not trimmed, so that nothing is compiled again for this.
 PACKAGES_OF = $(CURDIR)/bin/packages

@@ -84,8 +84,8 @@ func TestCIRunTakesTurns(t *testing.T) {
 		{"0", "0", "race pqotel clients javascript python celery java packages browser", ""},
 		{"20", "0", "race pqotel clients javascript python celery java packages browser", ""},
 		{"3", "0", "javascript python celery java packages browser race pqotel clients", ""},
-		{"0", "850", "race pqotel javascript celery packages browser", "clients python java"},
-		{"7", "910", "packages race pqotel javascript celery", "browser clients python java"},
+		{"0", "850", "race pqotel javascript celery browser", "clients python java packages"},
+		{"7", "830", "packages browser race pqotel clients javascript celery java", "python"},
 		{"0", "1000", "", "race pqotel clients javascript python celery java packages browser"},
 	} {
 		out, err := run([]string{"TURN=" + m.turn, "SECONDS=" + m.seconds, "CC=gcc"})

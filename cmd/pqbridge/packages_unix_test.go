@@ -357,6 +357,27 @@ func packed(t *testing.T, made time.Time) map[string][]byte {
 // with other names, with another umask and GOFLAGS and files of other dates, whatever lies beside
 // them.
 func TestPackagesAreTheSameFromTwoClones(t *testing.T) {
+	// The archive, the wheel, two packages of npm, the Helm chart and the list of what they are
+	// built from; the JavaScript client's package, and the Python client's two.
+	wantSameDist(t, 9, "dist/*", "dist", "dist-javascript", "dist-python", "VERSION=v0.0.0",
+		"PYTHON=python3", "PLATFORMS="+runtime.GOOS+"/"+runtime.GOARCH)
+}
+
+// The same is true of what Maven Central gets.
+func TestPackagesOfJavaAreTheSameFromTwoClones(t *testing.T) {
+	if _, err := exec.LookPath("mvn"); err != nil {
+		t.Skip("skipped: Maven is not installed here")
+	}
+
+	// The classes, sources and Javadoc of five modules, whatever the Javadoc of this JDK warns of.
+	wantSameDist(t, 15, "bin/maven/io/github/pqbridge/*/*/*.jar", "dist-java",
+		"MVN=mvn -B -q -Dmaven.javadoc.failOnWarnings=false")
+}
+
+// wantSameDist checks that make, with these arguments, gives the same files in two clones, as many
+// as are wanted. A pattern says where they are.
+func wantSameDist(t *testing.T, want int, pattern string, args ...string) {
+	t.Helper()
 	if os.Getenv("PQ_TEST_PACKAGES") == "" {
 		t.Skip("skipped: make test-packages runs it")
 	}
@@ -364,15 +385,13 @@ func TestPackagesAreTheSameFromTwoClones(t *testing.T) {
 		t.Skip("skipped: this is no clone")
 	}
 
-	first := clonedDist(t, "clone", "022", "")
+	first := clonedDist(t, "clone", "022", "", pattern, args)
 	again := clonedDist(t, "another/of-a-longer-name", "077", `
 		export TZ=Asia/Tokyo GOFLAGS=-tags=left
 		find . -path ./.git -prune -o -type f -exec touch -t 200102030405 {} +
-		mkdir docs/__pycache__; echo left >docs/__pycache__/left.pyc`)
+		mkdir docs/__pycache__; echo left >docs/__pycache__/left.pyc`, pattern, args)
 
-	// The archive, the wheel, two packages of npm, the Helm chart and the list of what they are
-	// built from; the JavaScript client's package, and the Python client's two.
-	if len(first) != 9 {
+	if len(first) != want {
 		t.Errorf("a release has the files %v", slices.Sorted(maps.Keys(first)))
 	}
 	if !maps.Equal(first, again) {
@@ -380,24 +399,26 @@ func TestPackagesAreTheSameFromTwoClones(t *testing.T) {
 	}
 }
 
-// clonedDist makes all that this platform can of a release, in a new clone, after other commands
-// there. It returns the sums of the files by their names.
-func clonedDist(t *testing.T, name, umask, before string) map[string][sha256.Size]byte {
+// clonedDist runs make in a new clone, after other commands there. It returns the sums of the files
+// that the pattern names, by their names.
+func clonedDist(
+	t *testing.T, name, umask, before, pattern string, args []string,
+) map[string][sha256.Size]byte {
 	t.Helper()
 	clone := filepath.Join(t.TempDir(), name)
 	source, err := filepath.Abs(root)
 	must(t, err)
 
-	cmd := harness.Command("sh", "-ec", `umask "$4"; git clone -q "$1" "$2"; cd "$2"
-`+before+`
-make -s dist dist-javascript dist-python VERSION=v0.0.0 PYTHON=python3 PLATFORMS="$3"`,
-		"sh", source, clone, runtime.GOOS+"/"+runtime.GOARCH, umask)
+	cmd := harness.Command("sh", append([]string{"-ec", `
+		umask "$1"; git clone -q "$2" "$3"; cd "$3"; shift 3
+		` + before + `
+		make -s "$@"`, "sh", umask, source, clone}, args...)...)
 	cmd.Env = append(os.Environ(), "MAKEFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 
-	paths, err := filepath.Glob(filepath.Join(clone, "dist", "*"))
+	paths, err := filepath.Glob(filepath.Join(clone, pattern))
 	must(t, err)
 	sums := map[string][sha256.Size]byte{}
 	for _, path := range paths {

@@ -247,7 +247,8 @@ func (e *empty) run(args ...string) string {
 // newRegistry serves the packages of npm in a folder, and has no others: npm cannot reach another
 // registry, and finds no package for other platforms.
 func newRegistry(t *testing.T, folder string) (url string) {
-	files, err := filepath.Glob(filepath.Join(folder, "*.tgz"))
+	// pqbridge-1.2.3.tgz, without a second hyphen, is the Helm chart.
+	files, err := filepath.Glob(filepath.Join(folder, "*-*-*.tgz"))
 	must(t, err)
 	answers := map[string][]byte{} // by path
 	server := httptest.NewServer(http.HandlerFunc(

@@ -35,6 +35,9 @@ import tools.jackson.databind.json.JsonMapper;
 })
 @EnableConfigurationProperties(PqProperties.class)
 public class PqAutoConfiguration {
+    /** Spring makes it. */
+    public PqAutoConfiguration() {}
+
     @Bean(destroyMethod = "close")
     @ConditionalOnMissingBean({Connection.class, PqClient.class})
     Connection pqConnection(PqProperties properties, Environment environment) {

@@ -63,7 +63,7 @@ type member struct {
 	of      *joiner
 	outcome books.Outcome // of its push as a member; "" before that has ended
 	fence   int64         // of the newest lease as a member
-	until   int64         // when that is over, unless it is extended
+	until   int64         // when that is over
 	bare    bool          // it was delivered, and was no member any more
 	end     string        // how it ended, if that is certain
 
@@ -233,11 +233,14 @@ func (j *joins) use(op *books.Operation) {
 		return
 	}
 
-	m.openTill = max(m.openTill, op.Call)
 	if op.Return > m.until-j.tolerance { // a pop may have had it, and given it back as no member
 		return
 	}
+	m.openTill = max(m.openTill, op.Call)
+
 	switch {
+	case op.Kind == books.Extend:
+		m.until = op.Call + op.Wait
 	case op.Kind.Acks():
 		m.end = "done"
 	case op.Kind == books.Term:
@@ -553,6 +556,9 @@ func TestJoinAccounts(t *testing.T) {
 		"open":         {"before its time", []books.Operation{long, ran(1, 0, 0, 1)}},
 		"ended after its lease, so perhaps as no member": {"", []books.Operation{
 			long, short, ack1, ran(0, 0, 2, 0),
+		}},
+		"acknowledged after its lease, so perhaps as no member": {"", []books.Operation{
+			long, short, ran(0, 0, 2, 0), ack1,
 		}},
 		"wrong end": {"wrong numbers", []books.Operation{
 			long, lease("1"), ack1, ran(0, 1, 1, 0),

@@ -371,7 +371,7 @@ func (w *workload) next(c *caller, open *openPops) (op books.Operation, padding 
 	}
 
 	w.fill(&op)
-	w.pullSome(c, &op)
+	w.pullSome(&op)
 
 	if op.Kind == books.Push {
 		w.fillPush(c, &op)

@@ -108,17 +108,17 @@ func (r *rig) loseDeliveries() {
 }
 
 // pullSome has half of the leases of a history be pulls.
-func (w *workload) pullSome(c *caller, op *books.Operation) {
+func (w *workload) pullSome(op *books.Operation) {
 	if !op.Kind.Leases() || w.random.IntN(2) == 0 {
 		return
 	}
 
 	op.MaxBytes = 0
 	pullAs(op, "", int64(pullWait))
-	op.Spread = c.tight || op.Expires > 0
 }
 
-// pullAs makes a lease a pull of a consumer, "" for the one of its end.
+// pullAs makes a lease a pull of a consumer, "" for the one of its end. Even without expires it may
+// get its items in several transactions: after one that failed, the next push has it look for one.
 func pullAs(op *books.Operation, consumer string, wait int64) {
 	end := "min"
 	if op.Kind.Back() {

@@ -159,7 +159,7 @@ func testNobodyHears(t *testing.T) {
 		c.Return = func(_ *dispatch.Queue, _ *fdbpq.Result, unheard bool) { returned <- unheard }
 	})
 	s.pullAs(jetstream.ConsumerConfig{}, pullForAnHour)
-	s.sender.deaf = "_INBOX."
+	s.sender.deaf.Store(new("_INBOX."))
 	s.push("jobs", "a")
 
 	same(t, "unheard", within(t, "return", returned), true)

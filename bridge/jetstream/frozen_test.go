@@ -75,7 +75,7 @@ func TestPullOfAClientThatIsGone(t *testing.T) {
 			t.Run(fmt.Sprint(payload, waited), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newSystem(t)
-					s.sender.deaf = "_INBOX.late"
+					s.sender.deaf.Store(new("_INBOX.late"))
 					s.push("jobs", "a")
 
 					begun := time.Now()
@@ -100,7 +100,7 @@ func TestLateInterest(t *testing.T) {
 		t.Run(payload, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSystem(t)
-				s.sender.deaf = "_INBOX.late"
+				s.sender.deaf.Store(new("_INBOX.late"))
 				s.push("jobs", "a")
 				s.pullOf(payload, 0)
 
@@ -108,7 +108,7 @@ func TestLateInterest(t *testing.T) {
 				synctest.Wait()
 				same(t, "messages to nobody", len(s.sender.sent), 0)
 
-				s.sender.deaf = ""
+				s.sender.deaf.Store(nil)
 				s.nextItem("a")
 			})
 		})
@@ -121,12 +121,12 @@ func TestLateInterest(t *testing.T) {
 func TestPullIsReadAfterAFreeze(t *testing.T) {
 	for name, then := range map[string]func(s *system){
 		"its client is gone": func(s *system) {
-			s.sender.deaf = "_INBOX.late"
+			s.sender.deaf.Store(new("_INBOX.late"))
 			s.interestGone("_INBOX.late")
 			(<-s.sender.barriers)()
 		},
 		"its client was gone before": func(s *system) {
-			s.sender.deaf = "_INBOX.late"
+			s.sender.deaf.Store(new("_INBOX.late"))
 			(<-s.sender.barriers)()
 		},
 		"the connection is lost": func(s *system) { s.dropPulls() },

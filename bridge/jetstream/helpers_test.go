@@ -82,8 +82,8 @@ func (c *clock) advance(d time.Duration) {
 // fakeSender passes sent messages to the test.
 type fakeSender struct {
 	sent chan *leaf.Message
-	deaf string                // how the subjects begin that nobody listens to; none if empty
-	err  atomic.Pointer[error] // of sending items, nil if there is none
+	deaf atomic.Pointer[string] // how the subjects begin that nobody listens to; none if nil
+	err  atomic.Pointer[error]  // of sending items, nil if there is none
 
 	barriers chan func() // nil if the connection is never behind
 }
@@ -110,7 +110,8 @@ func (s *fakeSender) Barrier(f func()) {
 }
 
 func (s *fakeSender) HasInterest(subject string) bool {
-	return s.deaf == "" || !strings.HasPrefix(subject, s.deaf)
+	deaf := s.deaf.Load()
+	return deaf == nil || !strings.HasPrefix(subject, *deaf)
 }
 
 // system is a Face on an empty store in memory.

@@ -170,10 +170,11 @@ func TestForward(t *testing.T) {
 	same(t, "outstanding after that", s.counts(jobsMin).AckPending, 0)
 
 	// If the owner does not listen, or is this bridge, the pull is served here.
-	s.sender.deaf = forwardRoot
+	s.sender.deaf.Store(new(forwardRoot))
 	s.receive(&leaf.Message{Subject: pull, Reply: "_INBOX.x"})
 	s.nextItem("b")
-	owner, s.sender.deaf = s.config.Self, ""
+	owner = s.config.Self
+	s.sender.deaf.Store(nil)
 	s.receive(&leaf.Message{Subject: pull, Reply: "_INBOX.x"})
 	s.nextItem("c")
 }
@@ -610,7 +611,7 @@ func TestPullsOfNobody(t *testing.T) { synctest.Test(t, testPullsOfNobody) }
 
 func testPullsOfNobody(t *testing.T) {
 	s := newSystem(t)
-	s.sender.deaf = "_INBOX.nobody"
+	s.sender.deaf.Store(new("_INBOX.nobody"))
 
 	pull := func(inbox string) {
 		s.startPull(worker(jetstream.ConsumerConfig{MaxWaiting: 10}),

@@ -201,8 +201,14 @@ func show(pairs []kv.KeyValue) string {
 }
 
 // key returns one of few keys: many are prefixes of others, some are empty. All are below \xff.
+// With the race detector Pebble checks itself, and then does not work with empty ones: a block that
+// begins with one panics, and range deletions from one on lose their effect now and then.
 func (w *twins) key() []byte {
-	key := make([]byte, w.rng.IntN(4))
+	size := w.rng.IntN(4)
+	if harness.Race {
+		size = max(1, size)
+	}
+	key := make([]byte, size)
 	for i := range key {
 		key[i] = "\x00ab\xff"[w.rng.IntN(4)]
 	}

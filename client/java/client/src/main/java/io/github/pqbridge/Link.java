@@ -420,6 +420,10 @@ final class Link {
             } catch (IllegalStateException e) {
                 throw notSent(subject, e.getMessage(), false).because(e);
             }
+            if (Thread.currentThread().isInterrupted()) { // jnats may have sent nothing
+                close(inbox);
+                throw interrupted(subject);
+            }
         }
         inbox.begin(subject);
         inboxes.add(inbox);

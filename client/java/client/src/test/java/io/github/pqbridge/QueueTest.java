@@ -407,4 +407,23 @@ class QueueTest {
         assertThrows(NotFoundException.class, () -> queue.result(JobName.msgId("none"), Duration.ofMillis(100)));
         assertThrows(NotFoundException.class, () -> queue.get(JobName.msgId("none")));
     }
+
+    /** A worker that stops as its pop opens an inbox leaves none to the next pop that receives nothing. */
+    @Test
+    void popAfterAnInterruptedOne() throws InterruptedException {
+        PqClient fresh = server.client();
+        Queue jobs = fresh.priorityQueue(queue.name());
+        jobs.push("job");
+        PopRequest stopped =
+                new PopRequest(jobs, false, TestServer.PATIENCE, PopRequest.leaseOptions(Duration.ZERO, ""), Duration.ZERO);
+        stopped.interrupt();
+        Thread.currentThread().interrupt();
+
+        assertThrows(PqException.class, stopped::run);
+
+        assertTrue(Thread.interrupted());
+        assertEquals("job", jobs.pop().orElseThrow().text());
+        fresh.close();
+        fresh.connection().close();
+    }
 }

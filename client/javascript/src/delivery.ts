@@ -79,20 +79,17 @@ export class Delivery<Data = unknown> extends LeasedItem<Data> {
    * it becomes a dead letter, whose error is the last reason, cut at 1,024 bytes.
    */
   async nak(options?: { delay?: Duration | undefined; retryDelay?: Duration; reason?: string }): Promise<void> {
-    const { delay, retryDelay, reason } = checkOptions("nak option", options, ["delay", "retryDelay", "reason"]);
-    const [after, retry] = [durationText(delay, "delay"), durationText(retryDelay, "retryDelay")];
-    const o = { delay: after, retry_delay: retry, reason: reason && cut(reason, mostReason) };
-    await this.send(plain(Object.values(o).some(Boolean) ? `-NAK ${stringify(o)}` : "-NAK"));
+    await this.send(nakRequest(options));
   }
 
   /** Returns the item to its place after a delay, by default at once, and does not count the delivery. */
   async snooze(delay: Duration = 0): Promise<void> {
-    await this.send(plain(`-NAK ${stringify({ snooze: true, delay: durationText(delay, "delay") })}`));
+    await this.send(snoozeRequest(delay));
   }
 
   /** Makes the item a dead letter. The reason is cut at 256 bytes. */
   async term(reason = ""): Promise<void> {
-    await this.send(plain(`+TERM ${cut(reason, mostReason)}`.trim()));
+    await this.send(termRequest(reason));
   }
 
   /** Restarts the lease with the length it had, and says how far the job is: up to 1 KiB, as a result is encoded. */
@@ -159,6 +156,21 @@ export const tokenOf = (d: Pick<Delivery, "ackSubject">): string | undefined => 
 export type AckRequest = Pick<Request, "payload" | "headers">;
 
 const plain = (text: string): AckRequest => ({ payload: utf8(text) });
+
+/** Returns what Delivery.nak sends. */
+export function nakRequest(options: Parameters<Delivery["nak"]>[0]): AckRequest {
+  const { delay, retryDelay, reason } = checkOptions("nak option", options, ["delay", "retryDelay", "reason"]);
+  const [after, retry] = [durationText(delay, "delay"), durationText(retryDelay, "retryDelay")];
+  const o = { delay: after, retry_delay: retry, reason: reason && cut(reason, mostReason) };
+  return plain(Object.values(o).some(Boolean) ? `-NAK ${stringify(o)}` : "-NAK");
+}
+
+/** Returns what Delivery.snooze sends. */
+export const snoozeRequest = (delay: Duration = 0): AckRequest =>
+  plain(`-NAK ${stringify({ snooze: true, delay: durationText(delay, "delay") })}`);
+
+/** Returns what Delivery.term sends. */
+export const termRequest = (reason: string): AckRequest => plain(`+TERM ${cut(reason, mostReason)}`.trim());
 
 /** A lease to acknowledge, with the result of its job and the items to push. */
 export interface Done {

@@ -1,5 +1,5 @@
 import { isDenied, isHopeless } from "./connection.js";
-import { type AckRequest, ackRequest, mostSuccessors } from "./delivery.js";
+import { type AckRequest, ackRequest, mostSuccessors, nakRequest, snoozeRequest, termRequest } from "./delivery.js";
 import { BadRequestError, LeaseLostError, NotFoundError, NotSentError, type PQError, TooLargeError } from "./errors.js";
 import type { Received } from "./item.js";
 import type { Failure } from "./job.js";
@@ -137,7 +137,7 @@ export class Settler {
         refused = `the result, or an item to push, was refused: ${err.message}`;
         this.leases.reporter.warn("a job failed", { id: lease.job.id, error: refused });
       }
-      await lease.delivery.nak({ reason: refused!, retryDelay: this.retryDelay });
+      await lease.delivery.send(nakRequest({ reason: refused!, retryDelay: this.retryDelay }), ms);
     });
     if (settled && refused === undefined) this.leases.reporter.call("completed", lease.job, result);
   }
@@ -145,28 +145,29 @@ export class Settler {
   /** Settles a job whose handler has thrown. */
   async settleFailed(lease: Lease, outcome: Failure): Promise<boolean> {
     if (lease.end()) return false;
-    return this.#settle(lease, false, () => {
-      const { delivery } = lease;
-      if (outcome.outcome === "snoozed") return delivery.snooze(outcome.delay);
-      if (outcome.outcome === "dropped") return delivery.term(outcome.reason);
-      const { delay, reason } = outcome;
-      return delivery.nak(delay === undefined ? { reason, retryDelay: this.retryDelay } : { reason, delay });
-    });
+    return this.#settle(lease, false, (ms) => lease.delivery.send(this.#requestFor(outcome), ms));
+  }
+
+  #requestFor(outcome: Failure): AckRequest {
+    if (outcome.outcome === "snoozed") return snoozeRequest(outcome.delay);
+    if (outcome.outcome === "dropped") return termRequest(outcome.reason);
+    const { delay, reason } = outcome;
+    return nakRequest(delay === undefined ? { reason, retryDelay: this.retryDelay } : { reason, delay });
   }
 
   /** Returns a job that was not done to the queue. The delivery does not count. */
   async release(lease: Lease): Promise<void> {
-    if (!lease.end()) await this.#settle(lease, false, () => lease.delivery.snooze());
+    if (!lease.end()) await this.#settle(lease, false, (ms) => lease.delivery.send(snoozeRequest(), ms));
   }
 
-  // Sends what ends a lease until the bridge has said whether it counts, and reports that. unknown says that an earlier
-  // attempt may have counted: then a lost lease most likely means that it did.
+  // Sends what ends a lease, until the bridge has said whether it counts or the deadline is over, and reports that. unknown
+  // says that an earlier attempt may have counted: then a lost lease most likely means that it did.
   async #settle(lease: Lease, unknown: boolean, send: (ms: number) => Promise<void>): Promise<boolean> {
     const { reporter } = this.leases;
     const { id } = lease.job;
     for (const pause = new Pause(); ; await pause.wait(undefined, this.deadline - performance.now())) {
       try {
-        await send(lease.patience);
+        await send(Math.min(lease.patience, this.deadline - performance.now()));
         return true;
       } catch (err) {
         const error = err as PQError;

@@ -108,3 +108,21 @@ test("a worker settles jobs for the grace that was asked, 25 seconds without, an
   for (const ms of [1000, 5000]) await pass(ms);
   await Promise.all([...closed, ended]);
 });
+
+test("an attempt to settle a job lasts no longer than its worker settles jobs", async (t) => {
+  for (const settle of [
+    (settler, lease) => settler.release(lease),
+    (settler, lease) => settler.settleFailed(lease, { outcome: "failed", reason: "boom" }),
+    (settler, lease) => settler.settleFailed(lease, { outcome: "snoozed", delay: 0 }),
+    (settler, lease) => settler.settleFailed(lease, { outcome: "dropped", reason: "boom" }),
+  ]) {
+    const { lease, worker, requests } = leased(t);
+    await settle(worker.settler, lease);
+    worker.settler.deadline = 300;
+    await settle(worker.settler, lease);
+
+    assert.deepEqual(requests.map(({ ms }) => ms), [5000, 300]);
+    t.mock.restoreAll();
+    t.mock.timers.reset();
+  }
+});

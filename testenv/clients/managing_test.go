@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/testenv"
 )
 
 // managing has the other requests about queues and items.
@@ -54,7 +55,12 @@ func severalPops(s *story) {
 	d.answers("pop", in{"count": "3"}, `[]`)
 	d.answers("pop", in{"expires": "20ms"}, `null`)
 
+	sent := must(s.env.Conn.SubscribeSync("pq.jobs.pop.min"))
+	if err := s.env.Conn.Flush(); err != nil {
+		s.Fatal(err)
+	}
 	waits := d.ask("pop", in{"count": "3", "expires": "1m"})
+	must(sent.NextMsg(testenv.Patience)) // commands run side by side: the pushes come after it
 	d.pushes("job1", in{"priority": "3"})
 	d.pushes("job2", in{"priority": "2"})
 	d.pushes("job3", in{"priority": "1"})

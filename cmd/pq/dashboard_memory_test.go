@@ -347,8 +347,7 @@ func (d *boarder) until(path, words string) {
 		code, page, err := d.get(path)
 
 		if err == nil && !strings.Contains(page, words) {
-			err = fmt.Errorf("%s: status %d without %q: %s", path, code, words,
-				harness.Shorten("page", page))
+			err = fmt.Errorf("%s: status %d without %q: %s", path, code, words, page)
 		}
 
 		return err

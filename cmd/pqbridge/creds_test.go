@@ -72,7 +72,7 @@ func awaitLog(t *testing.T, log *harness.Transcript, texts ...string) {
 			return nil
 		}
 
-		return fmt.Errorf("not in the log: %q\n%s", texts, harness.Shorten("log", said))
+		return fmt.Errorf("not in the log: %q\n%s", texts, said)
 	})
 }
 

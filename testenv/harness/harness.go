@@ -67,7 +67,8 @@ func Logger(t testing.TB, level slog.Level) *slog.Logger {
 }
 
 // Shorten returns the last lines of a long text, and the name of a file that has all of it. A short
-// text it returns as it is. What names the text in the file's name.
+// text it returns as it is. What names the text in the file's name. Not for the errors of a check
+// that is tried again and again: each would leave a file.
 func Shorten(what, text string) string {
 	lines := strings.SplitAfter(text, "\n")
 	if len(lines) <= logLines {

@@ -188,7 +188,7 @@ func (b *browser) sees(path string, words ...string) (page answer) {
 		for _, word := range words {
 			if page.StatusCode != http.StatusOK || !strings.Contains(page.body, word) {
 				return fmt.Errorf("%s: status %d, %q is missing: %s", path, page.StatusCode, word,
-					harness.Shorten("page", page.mainText()))
+					page.mainText())
 			}
 		}
 

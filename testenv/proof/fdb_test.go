@@ -192,7 +192,8 @@ func startFDB(bridges int, start func(*rig) servers) func(*rig) {
 				services = append(services, newService(r.t, config, r.clock))
 				r.hold(answerTime)
 				shuffle()
-				services[0].stop()
+				// After the fault before, the store may be away for longer than a shutdown lasts.
+				services[0].stop("requests not finished in time")
 				services = services[1:]
 			}},
 		)

@@ -181,7 +181,7 @@ func (r *rig) startVersions(
 	}
 
 	ended := fault{"bridge ended (SIGTERM), one of the other version started",
-		replace((*service).stop)}
+		replace(func(s *service) { s.stop() })}
 	r.faults = []fault{ended, ended,
 		{"bridge killed, one of the other version started", replace((*service).kill)}}
 	r.stop = func() kv.Database {

@@ -3,6 +3,7 @@
 package proof_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -212,14 +213,18 @@ func startFDB(bridges int, start func(*rig) servers) func(*rig) {
 		}
 
 		r.stop = func() kv.Database {
+			// After the last fault, the store may be away for longer than a shutdown lasts.
+			db := openFDB(r.t, fdb.clusterFile)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			_, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]byte, error) {
+				return r.Get([]byte("any")).Get()
+			})
+			must(r.t, err)
+
 			for _, s := range services {
 				s.stop()
 			}
-
-			db, err := fdbkv.Open(
-				fdbkv.Options{ClusterFile: fdb.clusterFile, TransactionTimeout: patience})
-			must(r.t, err)
-			r.t.Cleanup(func() { must(r.t, db.Close()) })
 
 			return db
 		}
@@ -231,12 +236,18 @@ func upgradedFDB(programs [2]string) []system {
 	return []system{{"fdb-upgrade", func(r *rig) {
 		file := testenv.StartFDB(r.t, testenv.FDBMemory).ClusterFile()
 		r.startVersions(programs, 2, serviceConfig{ClusterFile: file}, func() kv.Database {
-			db, err := fdbkv.Open(fdbkv.Options{ClusterFile: file, TransactionTimeout: patience})
-			must(r.t, err)
-			r.t.Cleanup(func() { must(r.t, db.Close()) })
-			return db
+			return openFDB(r.t, file)
 		})
 	}, 1}}
+}
+
+// openFDB opens a store in FoundationDB until the test ends.
+func openFDB(t *testing.T, clusterFile string) kv.Database {
+	db, err := fdbkv.Open(
+		fdbkv.Options{ClusterFile: clusterFile, TransactionTimeout: patience})
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	return db
 }
 
 // restart starts a killed server. On a busy machine, a server may not become ready in

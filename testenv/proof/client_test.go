@@ -84,6 +84,7 @@ type caller struct {
 	tight   bool          // see limits: the caller has to know which batches were cut off
 	calm    bool          // nothing breaks
 	mayFail bool          // the store may be unreadable
+	first   time.Duration // how long insist waits at first
 
 	ops   []books.Operation // of this round
 	grips []*grip           // leases of this round, most of them still good
@@ -92,7 +93,7 @@ type caller struct {
 
 func (r *rig) newCaller(number int, l *line) *caller {
 	return &caller{t: r.t, number: number, line: l, client: client.New(l.nc),
-		timeout: &r.timeout, zero: r.zero, mayFail: r.unreadable}
+		timeout: &r.timeout, zero: r.zero, mayFail: r.unreadable, first: 250 * time.Millisecond}
 }
 
 // request makes a request that ends when the connection is lost.
@@ -266,7 +267,7 @@ func (c *caller) await() {
 func (c *caller) insist(what string, do func(ctx context.Context) error) {
 	again := time.NewTicker(awaitAgain)
 	defer again.Stop()
-	timeout := 250 * time.Millisecond // more each time, in case the machine is slow
+	timeout := c.first // more each time, in case the machine is slow
 
 	for begin := time.Now(); ; <-again.C {
 		err := c.request(timeout, do)

@@ -28,6 +28,9 @@ func (b *bank) useOthers() {
 
 	for _, queue := range []string{"v-0", "fifo-v"} {
 		o := &other{caller: b.newCaller(-1, newLine(b.t, b.toNATS.url())), queue: queue}
+		// Longer than a bridge works on a request: a purge that is given up before may happen
+		// later, in the next round.
+		o.first = 5 * time.Second
 		running.Go(func() {
 			for !ended.Load() && !b.t.Failed() {
 				o.round++

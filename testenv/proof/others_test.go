@@ -135,6 +135,9 @@ func (o *other) doAll() {
 			if err != nil {
 				return nil, err
 			}
+			if text := reply.Header.Get(subjects.HeaderError); text != "" {
+				return nil, errors.New(text)
+			}
 			ack, err := subjects.ParseReply[subjects.Pushed](reply.Data)
 			ids[i] = ack.ID
 			return ack.ID != "", err

@@ -78,6 +78,8 @@ type joinFan struct {
 	ended time.Time     // when the newest answer to that came
 	ran   chan struct{} // closed when the joiner was delivered
 	at    time.Time     // that was
+	first bool          // its first delivery has come, which may be after the second
+	done  time.Time     // when it was acknowledged
 }
 
 func (j *joinLoad) run() {
@@ -265,7 +267,7 @@ func (j *joinLoad) answered(f *joinFan) {
 
 // work leases items, checks them, and acknowledges them.
 func (j *joinLoad) work(ctx context.Context, c *caller, queue string, most int,
-	check func(d *client.Delivery, asked time.Time) (acked func())) {
+	check func(d *client.Delivery, asked time.Time) (settled func(err error))) {
 	q := c.client.PriorityQueue(queue)
 	for ctx.Err() == nil && !j.t.Failed() {
 		asked := time.Now()
@@ -281,9 +283,9 @@ func (j *joinLoad) work(ctx context.Context, c *caller, queue string, most int,
 		if err != nil {
 			<-time.After(awaitAgain)
 		}
-		acked := map[*client.Delivery]func(){}
+		settled := map[*client.Delivery]func(error){}
 		for _, d := range leased {
-			acked[d] = check(d, asked)
+			settled[d] = check(d, asked)
 		}
 
 		for len(leased) > 0 && ctx.Err() == nil {
@@ -292,8 +294,12 @@ func (j *joinLoad) work(ctx context.Context, c *caller, queue string, most int,
 			j.took(time.Since(begun))
 			var again []*client.Delivery
 			for i, d := range leased {
-				if errs == nil || errs[i] == nil || errors.Is(errs[i], client.ErrLeaseLost) {
-					acked[d]()
+				var err error
+				if errs != nil {
+					err = errs[i]
+				}
+				if err == nil || errors.Is(err, client.ErrLeaseLost) {
+					settled[d](err)
 				} else {
 					again = append(again, d)
 				}
@@ -311,7 +317,7 @@ func (j *joinLoad) took(d time.Duration) {
 }
 
 // member checks a member that was delivered.
-func (j *joinLoad) member(d *client.Delivery, asked time.Time) (acked func()) {
+func (j *joinLoad) member(d *client.Delivery, asked time.Time) (settled func(error)) {
 	var n, member int
 	_, err := fmt.Sscanf(string(d.Value), "%d %d", &n, &member)
 	must(j.t, err)
@@ -322,11 +328,11 @@ func (j *joinLoad) member(d *client.Delivery, asked time.Time) (acked func()) {
 		j.t.Errorf("a member after its joiner: %s", d.Value)
 	}
 	j.ask(f, member)
-	return func() { j.answered(f) }
+	return func(error) { j.answered(f) }
 }
 
 // joiner checks a joiner that was delivered.
-func (j *joinLoad) joiner(d *client.Delivery, _ time.Time) (acked func()) {
+func (j *joinLoad) joiner(d *client.Delivery, asked time.Time) (settled func(error)) {
 	var n int
 	_, err := fmt.Sscan(string(d.Value), &n)
 	must(j.t, err)
@@ -342,13 +348,23 @@ func (j *joinLoad) joiner(d *client.Delivery, _ time.Time) (acked func()) {
 		j.t.Errorf("the joiner %d runs with %+v, want %+v", n, d.Joined, want)
 	case f.open > 0:
 		j.t.Errorf("the joiner %d runs before %d members have ended", n, f.open)
-	case before && d.Deliveries == 1:
+	case f.first && d.Deliveries == 1:
 		j.t.Errorf("the joiner %d runs twice", n)
+	case !f.done.IsZero() && asked.After(f.done):
+		j.t.Errorf("the joiner %d runs again after it was acknowledged", n)
 	case !before:
 		f.at = time.Now()
 		close(f.ran)
 	}
-	return func() {}
+	f.first = f.first || d.Deliveries == 1
+
+	return func(err error) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if err == nil && f.done.IsZero() {
+			f.done = time.Now()
+		}
+	}
 }
 
 // tell logs how long after their last members joiners were delivered, those beside which nothing

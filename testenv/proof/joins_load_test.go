@@ -352,6 +352,9 @@ func (j *joinLoad) joiner(d *client.Delivery, asked time.Time) (settled func(err
 		j.t.Errorf("the joiner %d runs twice", n)
 	case !f.done.IsZero() && asked.After(f.done):
 		j.t.Errorf("the joiner %d runs again after it was acknowledged", n)
+	case before && d.Deliveries == 1:
+		j.t.Logf("the joiner %d: its first delivery came %v after its request, behind another",
+			n, time.Since(asked))
 	case !before:
 		f.at = time.Now()
 		close(f.ran)

@@ -96,11 +96,13 @@ func TestLeases(t *testing.T) {
 	}, newSteppedClock().options)
 }
 
-// clockedStore is a store whose commits take as long as the test says.
+// clockedStore is a store whose commits take as long as the test says. Before the next one is
+// answered, it calls then, if it is not nil.
 type clockedStore struct {
 	kv.Database
 	clock *steppedClock
 	takes atomic.Int64
+	then  atomic.Pointer[func()]
 }
 
 func (s *clockedStore) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
@@ -115,7 +117,12 @@ type clockedTx struct {
 
 func (tx clockedTx) Commit() kv.Future[struct{}] {
 	tx.store.clock.step(time.Duration(tx.store.takes.Load()))
-	return tx.Transaction.Commit()
+	done := tx.Transaction.Commit()
+	if then := tx.store.then.Swap(nil); then != nil {
+		_, _ = done.Get()
+		(*then)()
+	}
+	return done
 }
 
 // An item whose lease is over before it can be sent goes back, and the delivery does not count. The
@@ -142,6 +149,33 @@ func TestLeaseOverBeforeItIsSent(t *testing.T) {
 
 	m := e.Request("pq.jobs.pop.min", nil, []byte(`{"ack_wait":"1s"}`))
 	same(t, "deliveries of "+string(m.Data), m.Header.Get(subjects.HeaderDeliveries), "1")
+}
+
+// The first delivery of an item can come behind its second one: the lease was over by the clock of
+// a bridge that was faster, and is not by the clock of the bridge that sends it.
+func TestFirstDeliveryBehindTheSecond(t *testing.T) {
+	s := &clockedStore{clock: newSteppedClock()}
+	e := start(t, testenv.Options{
+		Bridge: s.clock.options,
+		Wrap:   func(db kv.Database) kv.Database { s.Database = db; return s },
+	})
+
+	pushAll(t, e, "pq.jobs.push", "a")
+	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: jobsOf(t, e), Lease: time.Minute}
+	elsewhere := func() {
+		results, err := kv.Transact(t.Context(), e.DB,
+			func(tx kv.Transaction) ([]fdbpq.Result, error) {
+				return fdbpq.Apply(tx, []fdbpq.Op{lease}, s.clock.now().Add(2*time.Second))
+			})
+		if err != nil || results[0].Err != nil || results[0].Lease.Deliveries != 2 {
+			t.Errorf("the second delivery: %+v, %v", results, err)
+		}
+	}
+	s.then.Store(&elsewhere)
+
+	m := ok(t, e, "pq.jobs.pop.min", nil, `{"ack_wait":"1s"}`)
+	same(t, "deliveries of "+string(m.Data), m.Header.Get(subjects.HeaderDeliveries), "1")
+	wantError(t, 409, m.Reply, e.Request(m.Reply, nil, nil))
 }
 
 // An item whose lease runs out, or that was given back with a delay, comes back at its time, even

@@ -17,22 +17,33 @@ import (
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
 	"github.com/pqbridge/pqbridge/client"
 	"github.com/pqbridge/pqbridge/fdbpq"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
+	"github.com/pqbridge/pqbridge/fdbpq/kv/fdbkv"
 	"github.com/pqbridge/pqbridge/fdbpq/kv/pebblekv"
 	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 	"github.com/pqbridge/pqbridge/testenv/harness"
 )
 
-// bridgeVariable makes the test binary a bridge of the NATS server that it names, with the store in
-// the folder of folderVariable.
+// bridgeVariable makes the test binary a bridge of the NATS server that it names, with the embedded
+// store in the folder of folderVariable, or with FoundationDB by the cluster file of clusterVariable.
 const (
-	bridgeVariable = "TEST_BRIDGE"
-	folderVariable = "TEST_FOLDER"
+	bridgeVariable  = "TEST_BRIDGE"
+	folderVariable  = "TEST_FOLDER"
+	clusterVariable = "TEST_CLUSTER"
 )
+
+// openStore opens the store that the environment names.
+func openStore() (kv.Database, error) {
+	if file := os.Getenv(clusterVariable); file != "" {
+		return fdbkv.Open(fdbkv.Options{ClusterFile: file, TransactionTimeout: testenv.Patience})
+	}
+	return pebblekv.Open(os.Getenv(folderVariable), pebblekv.Options{})
+}
 
 // serveBridge serves until it is killed.
 func serveBridge() error {
-	db, err := pebblekv.Open(os.Getenv(folderVariable), pebblekv.Options{})
+	db, err := openStore()
 	if err != nil {
 		return err
 	}
@@ -58,19 +69,18 @@ func serveBridge() error {
 
 // mortal is a bridge in a process of its own.
 type mortal struct {
-	t      *testing.T
-	relay  *relay
-	folder string
-	cmd    *exec.Cmd
-	log    harness.Transcript
+	t     *testing.T
+	relay *relay
+	store string // folderVariable or clusterVariable, with its value
+	cmd   *exec.Cmd
+	log   harness.Transcript
 }
 
 // start starts the bridge, and waits until it answers.
 func (m *mortal) start() {
 	m.t.Helper()
 	m.cmd = harness.Command(os.Args[0])
-	m.cmd.Env = append(os.Environ(), bridgeVariable+"="+m.relay.env.NATS.URL(),
-		folderVariable+"="+m.folder)
+	m.cmd.Env = append(os.Environ(), bridgeVariable+"="+m.relay.env.NATS.URL(), m.store)
 	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
 	must(m.t, m.cmd.Start())
 	testenv.Eventually(m.t, func() error {
@@ -149,11 +159,22 @@ func (m *mortal) dies(
 // The bridge is killed (kill -9) at each request of an export, and at each of an import, before it
 // has it or after it has done it. The next ones are whole: the same digest, and no item twice.
 func TestExportAndImportUnderKills(t *testing.T) {
-	t.Parallel()
+	t.Run("pebble", func(t *testing.T) {
+		t.Parallel()
+		exportUnderKills(t, folderVariable+"="+t.TempDir())
+	})
+	t.Run("fdb", func(t *testing.T) {
+		t.Parallel()
+		file, _, _ := testenv.StartFDBCluster(t, "unset")
+		exportUnderKills(t, clusterVariable+"="+file)
+	})
+}
+
+func exportUnderKills(t *testing.T, store string) {
 	env := testenv.New(t, testenv.Options{Stopped: true})
 	env.NATS.Start()
 	env.Conn = env.Connect()
-	m := &mortal{t: t, folder: t.TempDir()}
+	m := &mortal{t: t, store: store}
 	m.relay = &relay{t: t, env: env, requests: make(chan *nats.Msg, 100)}
 	_, err := env.Conn.ChanSubscribe("relay.>", m.relay.requests)
 	must(t, err)

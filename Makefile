@@ -385,7 +385,7 @@ upgrades:
 	PQ_TEST_BEFORE=$(STORED) $(MAKE) soak TESTED='(Upgrade|RollBackOfJoins)' SYSTEMS='$(if $(NO_FDB),embedded,.)'
 
 ROUNDS := 5
-nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
+nightly: ## what takes hours, or chance: ROUNDS= DURATION= FUZZTIME=
 	$(NIGHTLY) $(MAKE) test TIMEOUT=60m
 	$(NIGHTLY) $(TEST) -timeout 0 -count=$(ROUNDS) -run 'Random|Race|Concurrent|Linear|Faults|Late|Model' ./bridge/... ./client ./fdbpq/...
 	$(MAKE) test RACE=1 TIMEOUT=60m
@@ -401,6 +401,8 @@ nightly: ## all that check leaves out: ROUNDS= DURATION= FUZZTIME=
 	$(MAKE) soak TESTED=Joins OPS=100000
 	$(MAKE) soak TESTED=Inflow
 	$(MAKE) upgrades
+	$(MAKE) verify MINUTES=10
+	$(MAKE) jetstream-suite
 	$(if $(NO_FDB),,$(MAKE) bench STORE=fdb TURNS=1 SECONDS=0.1)
 	$(MAKE) bench AGAINST=$(LAST) TURNS=10 SECONDS=1
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"io"
 	"log"
@@ -143,6 +144,23 @@ func (c *cli) fails(code int, words string, args ...string) {
 		c.t.Errorf("pq %s: exit code %d and %q, want %d and words %q (standard output %q)",
 			strings.Join(args, " "), got, stderr, code, words, stdout)
 	}
+}
+
+// waitsInVain runs a command that waits for an item of an empty queue. Its outcome is unknown if the
+// machine stands still for five seconds.
+func (c *cli) waitsInVain(args ...string) {
+	c.t.Helper()
+	testenv.Eventually(c.t, func() error {
+		stdout, stderr, code := c.run("", args...)
+		if code == exitError && strings.Contains(stderr, "the outcome is unknown") {
+			return errors.New(stderr)
+		}
+		if code != exitEmpty || !strings.Contains(stderr, "the queue is empty") || stdout != "" {
+			c.t.Errorf("pq %s: exit code %d and %q (standard output %q)", strings.Join(args, " "),
+				code, stderr, stdout)
+		}
+		return nil
+	})
 }
 
 // conn connects to the server.

@@ -26,7 +26,7 @@ import (
 )
 
 // bridgeVariable makes the test binary a bridge of the NATS server that it names, with the embedded
-// store in the folder of folderVariable, or with FoundationDB by the cluster file of clusterVariable.
+// store in the folder of folderVariable, or with the FoundationDB of clusterVariable's file.
 const (
 	bridgeVariable  = "TEST_BRIDGE"
 	folderVariable  = "TEST_FOLDER"

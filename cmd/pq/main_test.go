@@ -146,8 +146,8 @@ func (c *cli) fails(code int, words string, args ...string) {
 	}
 }
 
-// waitsInVain runs a command that waits for an item of an empty queue. Its outcome is unknown if the
-// machine stands still for five seconds.
+// waitsInVain runs a command that waits for an item of an empty queue. Its outcome is unknown if
+// the machine stands still for five seconds.
 func (c *cli) waitsInVain(args ...string) {
 	c.t.Helper()
 	testenv.Eventually(c.t, func() error {

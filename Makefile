@@ -376,16 +376,16 @@ leaf-versions: ## test leaf connections with the NATS servers VERSIONS=
 		PQ_TEST_NATS_SERVER=$(CURDIR)/bin/nats-server-$$version/nats-server go test -count=1 ./bridge/jetstream/leaf; \
 	done
 
-# What a night is compared with: the last release, and until there is one, the revision of the soak that
+# What a night is compared with: the last release, and until there is one, the revision of the clients in the soak that
 # docs/reliability.md has. Compared with the day before, what gets slower in small steps would always pass.
-LAST   = $(or $(shell git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null),0349e603)
+LAST   = $(or $(shell git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null),08c63d3e)
 # Stores from before 3d45991f are refused; this is the last revision without joins.
 STORED = $(or $(filter v%,$(LAST)),27a70031)
 upgrades:
 	PQ_TEST_BEFORE=$(STORED) $(MAKE) soak TESTED='(Upgrade|RollBackOfJoins)' SYSTEMS='$(if $(NO_FDB),embedded,.)'
 
 ROUNDS := 5
-nightly: ## what takes hours, or chance: ROUNDS= DURATION= FUZZTIME=
+nightly: ## tests that take hours or depend on chance: ROUNDS= DURATION= FUZZTIME=
 	$(NIGHTLY) $(MAKE) test TIMEOUT=60m
 	$(NIGHTLY) $(TEST) -timeout 0 -count=$(ROUNDS) -run 'Random|Race|Concurrent|Linear|Faults|Late|Model' ./bridge/... ./client ./fdbpq/...
 	$(MAKE) test RACE=1 TIMEOUT=60m

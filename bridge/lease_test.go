@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -162,13 +163,25 @@ func TestFirstDeliveryBehindTheSecond(t *testing.T) {
 
 	pushAll(t, e, "pq.jobs.push", "a")
 	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: jobsOf(t, e), Lease: time.Minute}
-	elsewhere := func() {
-		results, err := kv.Transact(t.Context(), e.DB,
-			func(tx kv.Transaction) ([]fdbpq.Result, error) {
-				return fdbpq.Apply(tx, []fdbpq.Op{lease}, s.clock.now().Add(2*time.Second))
-			})
-		if err != nil || results[0].Err != nil || results[0].Lease.Deliveries != 2 {
-			t.Errorf("the second delivery: %+v, %v", results, err)
+	errOther := errors.New("this was another commit of the bridge")
+	var elsewhere func()
+	elsewhere = func() {
+		_, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (struct{}, error) {
+			results, err := fdbpq.Apply(tx, []fdbpq.Op{lease}, s.clock.now().Add(2*time.Second))
+			switch {
+			case err != nil:
+			case results[0].Err != nil:
+				err = results[0].Err
+			case results[0].Lease.Deliveries != 2:
+				err = errOther
+			}
+			return struct{}{}, err
+		})
+		switch {
+		case errors.Is(err, errOther):
+			s.then.Store(&elsewhere)
+		case err != nil:
+			t.Errorf("the second delivery: %v", err)
 		}
 	}
 	s.then.Store(&elsewhere)

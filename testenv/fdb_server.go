@@ -78,8 +78,8 @@ func fdbProgram(name string) string {
 }
 
 // StartFDBCluster starts a cluster with a process of each of these classes of fdbserver and the
-// ssd engine, for a benchmark, with which it ends. It returns the cluster file, and the ids and
-// ports of the processes.
+// ssd engine, for a test or benchmark, with which it ends. It returns the cluster file, and the ids
+// and ports of the processes.
 func StartFDBCluster(tb testing.TB, classes ...string) (file string, pids, ports []int) {
 	tb.Helper()
 	requireFDBInstalled(tb)

@@ -213,8 +213,8 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 // A pop with --wait waits for an item, longer than one request does.
 func TestPopWaits(t *testing.T) {
 	c, r := newRelay(t)
-	c.waitsInVain("pop", "jobs", "--wait", "20ms")
-	c.waitsInVain("pop", "--fifo", "mail", "--wait", "20ms")
+	c.findsNothing("pop", "jobs", "--wait", "20ms")
+	c.findsNothing("pop", "--fifo", "mail", "--wait", "20ms")
 
 	c.ok("", "push", "jobs", "a") // of which pq does not know yet
 	printed := make(chan string, 1)

@@ -159,6 +159,7 @@ func (m *mortal) dies(
 // The bridge is killed (kill -9) at each request of an export, and at each of an import, before it
 // has it or after it has done it. The next ones are whole: the same digest, and no item twice.
 func TestExportAndImportUnderKills(t *testing.T) {
+	t.Parallel()
 	t.Run("pebble", func(t *testing.T) {
 		t.Parallel()
 		exportUnderKills(t, folderVariable+"="+t.TempDir())

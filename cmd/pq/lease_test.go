@@ -52,7 +52,7 @@ func TestLeaseAndSettle(t *testing.T) {
 	receipt, _ = c.lease("jobs")
 
 	c.fails(exitEmpty, "the queue is empty", "lease", "jobs")
-	c.waitsInVain("lease", "jobs", "--wait", "20ms")
+	c.findsNothing("lease", "jobs", "--wait", "20ms")
 
 	c.ok("", "ack", receipt)
 	c.prints("", "ls")

@@ -106,6 +106,16 @@ type clockedStore struct {
 	then  atomic.Pointer[func()]
 }
 
+// startClocked starts a bridge with such a store, and with its clock.
+func startClocked(t *testing.T) (*clockedStore, *testenv.Env) {
+	t.Helper()
+	s := &clockedStore{clock: newSteppedClock()}
+	return s, start(t, testenv.Options{
+		Bridge: s.clock.options,
+		Wrap:   func(db kv.Database) kv.Database { s.Database = db; return s },
+	})
+}
+
 func (s *clockedStore) Begin(ctx context.Context, o kv.BeginOptions) (kv.Transaction, error) {
 	tx, err := s.Database.Begin(ctx, o)
 	return clockedTx{tx, s}, err
@@ -129,12 +139,7 @@ func (tx clockedTx) Commit() kv.Future[struct{}] {
 // An item whose lease is over before it can be sent goes back, and the delivery does not count. The
 // pop gets 503 with an unknown outcome, whatever its options.
 func TestLeaseOverBeforeItIsSent(t *testing.T) {
-	s := &clockedStore{clock: newSteppedClock()}
-	e := start(t, testenv.Options{
-		Bridge: s.clock.options,
-		Wrap:   func(db kv.Database) kv.Database { s.Database = db; return s },
-	})
-
+	s, e := startClocked(t)
 	pushAll(t, e, "pq.jobs.push", "a")
 	for i, options := range []string{
 		"", `,"frames":true`, `,"batch":2`, `,"batch":2,"frames":true`, `,"expires":"1m"`,
@@ -155,12 +160,7 @@ func TestLeaseOverBeforeItIsSent(t *testing.T) {
 // The first delivery of an item can come behind its second one: the lease was over by the clock of
 // a bridge that was faster, and is not by the clock of the bridge that sends it.
 func TestFirstDeliveryBehindTheSecond(t *testing.T) {
-	s := &clockedStore{clock: newSteppedClock()}
-	e := start(t, testenv.Options{
-		Bridge: s.clock.options,
-		Wrap:   func(db kv.Database) kv.Database { s.Database = db; return s },
-	})
-
+	s, e := startClocked(t)
 	pushAll(t, e, "pq.jobs.push", "a")
 	lease := fdbpq.Op{Kind: fdbpq.OpLease, Queue: jobsOf(t, e), Lease: time.Minute}
 	errOther := errors.New("this was another commit of the bridge")
@@ -168,19 +168,17 @@ func TestFirstDeliveryBehindTheSecond(t *testing.T) {
 	elsewhere = func() {
 		_, err := kv.Transact(t.Context(), e.DB, func(tx kv.Transaction) (struct{}, error) {
 			results, err := fdbpq.Apply(tx, []fdbpq.Op{lease}, s.clock.now().Add(2*time.Second))
-			switch {
-			case err != nil:
-			case results[0].Err != nil:
+			if err == nil {
 				err = results[0].Err
-			case results[0].Lease.Deliveries != 2:
+			}
+			if err == nil && results[0].Lease.Deliveries != 2 {
 				err = errOther
 			}
 			return struct{}{}, err
 		})
-		switch {
-		case errors.Is(err, errOther):
+		if errors.Is(err, errOther) {
 			s.then.Store(&elsewhere)
-		case err != nil:
+		} else if err != nil {
 			t.Errorf("the second delivery: %v", err)
 		}
 	}

@@ -138,25 +138,28 @@ func (c *cli) prints(want string, args ...string) {
 // fails checks a command's exit code and for words of its error.
 func (c *cli) fails(code int, words string, args ...string) {
 	c.t.Helper()
-	stdout, stderr, got := c.run("", args...)
-	if got != code || !strings.Contains(stderr, words) || stdout != "" {
-		c.t.Errorf("pq %s: exit code %d and %q, want %d and words %q (standard output %q)",
-			strings.Join(args, " "), got, stderr, code, words, stdout)
-	}
+	c.failsAfter(0, code, words, args...)
 }
 
 // findsNothing runs a command that waits for an item of an empty queue, again if the reply is five
 // seconds overdue, which it is on a machine that stands still for as long.
 func (c *cli) findsNothing(args ...string) {
 	c.t.Helper()
-	stdout, stderr, code := c.run("", args...)
-	for n := 0; n < 2 && strings.Contains(stderr, "the outcome is unknown"); n++ {
+	c.failsAfter(2, exitEmpty, "the queue is empty", args...)
+}
+
+// failsAfter is fails for a command that runs again, so many times at most, if its outcome is
+// unknown.
+func (c *cli) failsAfter(unknown, code int, words string, args ...string) {
+	c.t.Helper()
+	stdout, stderr, got := c.run("", args...)
+	for ; unknown > 0 && strings.Contains(stderr, "the outcome is unknown"); unknown-- {
 		c.t.Log(stderr)
-		stdout, stderr, code = c.run("", args...)
+		stdout, stderr, got = c.run("", args...)
 	}
-	if code != exitEmpty || !strings.Contains(stderr, "the queue is empty") || stdout != "" {
-		c.t.Errorf("pq %s: exit code %d and %q (standard output %q)", strings.Join(args, " "), code,
-			stderr, stdout)
+	if got != code || !strings.Contains(stderr, words) || stdout != "" {
+		c.t.Errorf("pq %s: exit code %d and %q, want %d and words %q (standard output %q)",
+			strings.Join(args, " "), got, stderr, code, words, stdout)
 	}
 }
 

@@ -1,6 +1,8 @@
 import { isDenied, isHopeless } from "./connection.js";
 import { type AckRequest, ackRequest, mostSuccessors, nakRequest, snoozeRequest, termRequest } from "./delivery.js";
-import { BadRequestError, LeaseLostError, NotFoundError, NotSentError, type PQError, TooLargeError } from "./errors.js";
+import {
+  BadRequestError, InternalError, LeaseLostError, NotFoundError, NotSentError, type PQError, TooLargeError,
+} from "./errors.js";
 import type { Received } from "./item.js";
 import type { Failure } from "./job.js";
 import type { Lease, Leases } from "./lease.js";
@@ -75,12 +77,13 @@ export class Settler {
       return !lost;
     });
     if (held.length === 0) return;
+    const alone = (unknown: boolean): void => held.forEach((pending) => pending.resolve(this.#ackAlone(pending, unknown)));
+    if (held.length === 1 && this.stopping.aborted) return alone(false);
 
     const began = performance.now();
     const { items, error, unknown } = await this.#ackAndLease(held.map((pending) => pending.lease));
-    if (error) await Promise.all(held.map((pending) => this.#ackAlone(pending, unknown)));
-    else for (const { lease, result } of held) this.leases.reporter.call("completed", lease.job, result);
-
+    if (error) return alone(unknown);
+    for (const { lease, result } of held) this.leases.reporter.call("completed", lease.job, result);
     held.forEach((pending, i) => pending.resolve(items[i] && this.#hold(items[i], began)));
   }
 
@@ -103,7 +106,7 @@ export class Settler {
     const also = n > 1 ? `"also":${JSON.stringify(leases.slice(1).map((lease) => lease.token))}` : "";
     try {
       if (this.stopping.aborted) {
-        await first.delivery.send(ackRequest(also ? `+ACK {${also}}` : "+ACK", leases), first.patience);
+        await first.delivery.send(ackRequest(`+ACK {${also}}`, leases), first.patience);
         return { items: [], unknown: false };
       }
       const fetch = queue.fetchOf(n, { batch: n > 1 ? n : undefined, frames: true });
@@ -126,7 +129,7 @@ export class Settler {
 
   // Acknowledges a job on its own. If its result, or what it pushes, is refused, the job fails: otherwise it would be done
   // again and again, and nobody would know why.
-  async #ackAlone({ lease, result }: PendingAck, unknown: boolean): Promise<void> {
+  async #ackAlone({ lease, result }: PendingAck, unknown: boolean): Promise<undefined> {
     const extra = lease.result !== undefined || lease.successors.length > 0;
     let refused: string | undefined;
     const settled = await this.#settle(lease, unknown, async (ms) => {
@@ -160,8 +163,9 @@ export class Settler {
     if (!lease.end()) await this.#settle(lease, false, (ms) => lease.delivery.send(snoozeRequest(), ms));
   }
 
-  // Sends what ends a lease, until the bridge has said whether it counts or the deadline is over, and reports that. unknown
-  // says that an earlier attempt may have counted: then a lost lease most likely means that it did.
+  // Sends what ends a lease, until the bridge has said whether it counts or the deadline is over, and reports that. A 500 is
+  // such an answer: nothing was done, and nothing will be. unknown says that an earlier attempt may have counted: then a lost
+  // lease most likely means that it did.
   async #settle(lease: Lease, unknown: boolean, send: (ms: number) => Promise<void>): Promise<boolean> {
     const { reporter } = this.leases;
     const { id } = lease.job;
@@ -172,7 +176,7 @@ export class Settler {
       } catch (err) {
         const error = err as PQError;
         if (error instanceof LeaseLostError) return error.reason === "done" || this.#lost(lease, unknown);
-        if (isHopeless(error) || performance.now() >= this.deadline) {
+        if (isHopeless(error) || error instanceof InternalError || performance.now() >= this.deadline) {
           reporter.log("error", "cannot settle a job: it comes back when its lease is over", { id, error: error.message });
           reporter.call("error", error);
           if (isDenied(error.cause)) this.fail(error);

@@ -13,6 +13,7 @@ class Server {
   requests = [];
   subscriptions = 0;
   deaf = false; // to PING
+  cancels = false; // what is not answered yet, once the client asks for that
   late; // what comes as the subscription for the first request ends
   sockets = new Set();
   #server = createServer((socket) => this.#serve(socket));
@@ -39,7 +40,7 @@ class Server {
 
   #serve(socket) {
     const ids = new Map();
-    let first;
+    let [first, unanswered] = [];
     let rest = Buffer.alloc(0);
     this.sockets.add(socket);
     socket.on("error", () => undefined);
@@ -59,9 +60,11 @@ class Server {
         if (!verb.endsWith("PUB")) continue;
         const to = { reply: args[1], id: ids.get(args[1].replace(/[^.]*$/, "*")) };
         first ??= to;
+        if (this.cancels && payload.startsWith('{"cancel"')) this.#send(socket, unanswered, failed(404));
         this.requests.push(args[0]);
         const found = this.answer(args[0], payload);
         if (found) this.#send(socket, to, found);
+        else unanswered = to;
       }
     });
   }
@@ -173,6 +176,69 @@ test("the reason of a failure has half of a surrogate pair", async (t) => {
   await worker.close();
   await running;
   assert.equal(said, '-NAK {"retry_delay":"1000ms","reason":"\ufffd"}');
+});
+
+// The reply that a request failed with a code.
+const failed = (code) => [`NATS/1.0\r\nNats-Service-Error-Code: ${code}\r\nNats-Service-Error: damaged\r\n\r\n`, ""];
+const lease = (token) => leased(`Pq-Id: ${token}`, `Pq-Token: ${token}`, "Pq-Ack-Wait: 1h");
+
+// Handlers by how their job ends, and what the worker sends for it once the bridge answers 500.
+const endings = [
+  [() => undefined, ["+NXT", "+ACK"]],
+  [() => "a result", ["+NXT", "+ACK"]],
+  [() => { throw new Error("boom"); }, ["-NAK"]],
+  [() => { throw new pq.Snooze("1s"); }, ["-NAK"]],
+  [() => { throw new pq.Drop("no"); }, ["+TERM"]],
+  [async (worker) => void (worker.close(), await sleep(0)), ["+ACK"]],
+];
+for (const [handler, sent] of endings) {
+  test(`an acknowledgement that is answered 500 ends, is logged, and frees its slot: ${handler}`, async (t) => {
+    const pops = [lease("A"), lease("B")];
+    const seen = [];
+    const server = new Server((subject, payload) => {
+      if (!subject.includes(".ack.")) return pops.shift();
+      if (!subject.endsWith(".A")) return ["", "+OK"];
+      seen.push(/\+NXT|\+ACK|-NAK|\+TERM/.exec(payload)[0]);
+      return failed(500);
+    });
+    server.cancels = true;
+    const logged = [];
+    const logger = { warn() {}, error: (text, { error }) => logged.push(`${text}: ${error}`) };
+    const worker = new pq.Worker(await server.queue(t), ({ id }) => (id === "A" ? handler(worker) : void worker.close()), { logger });
+
+    await worker.run(); // until the only slot has done the second job, or the first one has stopped it
+    assert.deepEqual(seen, sent);
+    assert.deepEqual(logged, ["cannot settle a job: it comes back when its lease is over: damaged (500)"]);
+  });
+}
+
+test("a job whose acknowledgement is repeated keeps its own slot, and none of those that shared its request", async (t) => {
+  const pops = ["A", "B", "C", "D", "E"].map(lease);
+  let [attempts, away] = [0, true];
+  const server = new Server((subject, payload) => {
+    if (!subject.includes(".ack.")) return pops.shift();
+    if (payload.includes("also")) return failed(503);
+    if (!subject.endsWith(".A")) return payload.startsWith("+NXT") ? failed(404) : ["", "+OK"];
+    attempts++;
+    return away ? failed(503) : ["", "+OK"];
+  });
+  server.cancels = true;
+  const began = [];
+  let three, five;
+  const [first, all] = [new Promise((resolve) => (three = resolve)), new Promise((resolve) => (five = resolve))];
+  const worker = new pq.Worker(await server.queue(t), async ({ id }) => {
+    if (began.push(id) === 3) three();
+    if (began.length === 5) five();
+    await first;
+  }, { concurrency: 3, logger: null });
+  const running = worker.run();
+
+  await all;
+  while (attempts < 3) await sleep(10);
+  away = false;
+  await worker.close();
+  await running;
+  assert.deepEqual(began, ["A", "B", "C", "D", "E"]);
 });
 
 // Answers a push with the id of a job, and what asks for its result with what the test says.

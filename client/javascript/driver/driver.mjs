@@ -12,7 +12,13 @@ const fromBase64 = (text = "") => Uint8Array.from(Buffer.from(text, "base64"));
 const integer = (text) => (text === undefined ? undefined : BigInt(text));
 const count = (text) => (text === undefined ? undefined : Number(text));
 
-const nc = await connected();
+const nc = await connect({
+  ...pq.connectOptions,
+  servers: env.NATS_URL,
+  user: env.NATS_USER,
+  pass: env.NATS_PASSWORD,
+  inboxPrefix: env.PQ_INBOX_PREFIX || undefined,
+});
 const client = new pq.Client(nc, {
   prefix: env.PQ_PREFIX || undefined,
   fifoPrefix: env.PQ_FIFO_PREFIX || undefined,
@@ -22,26 +28,6 @@ const client = new pq.Client(nc, {
 const leases = new Map();
 const workers = new Map();
 const joins = new Map();
-
-async function connected() {
-  const options = {
-    servers: env.NATS_URL,
-    user: env.NATS_USER,
-    pass: env.NATS_PASSWORD,
-    inboxPrefix: env.PQ_INBOX_PREFIX || undefined,
-    ...pq.connectOptions,
-    reconnectTimeWait: 50,
-    waitOnFirstConnect: true,
-  };
-  for (;;) {
-    try {
-      return await connect(options);
-    } catch (err) {
-      console.error(`trying again: ${err.message}`);
-      await delay(50);
-    }
-  }
-}
 
 class Unsupported extends Error {}
 

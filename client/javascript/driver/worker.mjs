@@ -1,9 +1,9 @@
 // What BenchmarkWorkers in testenv/clients measures: a worker whose jobs do nothing or, with OP=push or OP=call, 64 loops
 // of that. It prints a line when the first begins and when the last does, or has ended, and then ends.
 import { connect } from "@nats-io/transport-node";
-import { Client, Worker } from "../dist/index.js";
+import { Client, connectOptions, Worker } from "../dist/index.js";
 
-const nc = await connect({ servers: process.env.NATS_URL });
+const nc = await connect({ ...connectOptions, servers: process.env.NATS_URL });
 const jobs = Number(process.env.JOBS);
 const queue = new Client(nc).priorityQueue("bench");
 const op = process.env.OP;

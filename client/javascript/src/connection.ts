@@ -11,14 +11,18 @@ import {
 import { HeaderBlock } from "./headers.js";
 
 /**
- * What every connection should have: `await connect({ ...connectOptions, servers })`. nats-core never gives up while NATS
- * is away, and notices within a minute that a server answers nothing any more.
+ * What every connection should have: `await connect({ ...connectOptions, servers })`. nats-core waits for NATS, at the start
+ * too, never gives up once a Client has the connection, and leaves a server that answers nothing within a minute. At the
+ * start, it throws AuthorizationError at the second time that NATS refuses the login.
  */
 export const connectOptions = {
+  waitOnFirstConnect: true,
+  ignoreAuthErrorAbort: false, // until there is a Client
   maxReconnectAttempts: -1,
-  ignoreAuthErrorAbort: true,
-  pingInterval: 20_000, // after two pings without an answer, the third one ends the connection
+  reconnectTimeWait: 500,
+  pingInterval: 15_000, // after two pings without an answer, the third one ends the connection
   maxPingOut: 2,
+  timeout: 10_000, // of an attempt to connect
 } satisfies ConnectionOptions;
 
 /** What requests go by: a Client. */
@@ -157,6 +161,9 @@ export class Connection {
   }
 
   private constructor(readonly nc: NatsConnection, readonly inboxPrefix: string) {
+    // nats-core reads its options whenever it needs them: from now on, a login that is refused is tried again.
+    const { options } = nc as { options?: ConnectionOptions };
+    if (options?.waitOnFirstConnect) options.ignoreAuthErrorAbort = true;
     void this.#watch();
     nc.flush().then(
       () => this.#state === "unknown" && this.#become("up"),

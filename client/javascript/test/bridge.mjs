@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { connect } from "@nats-io/transport-node";
-import { Client } from "../dist/index.js";
+import { Client, connectOptions } from "../dist/index.js";
 
 // A bound against hanging, in milliseconds.
 export const patience = 120_000;
@@ -62,7 +62,7 @@ export class Bridge {
   }
 
   async connect(options = {}) {
-    const nc = await connect({ servers: this.url, maxReconnectAttempts: -1, ignoreAuthErrorAbort: true, reconnectTimeWait: 50, ...options });
+    const nc = await connect({ ...connectOptions, servers: this.url, reconnectTimeWait: 50, ...options });
     this.#connections.push(nc);
     return nc;
   }

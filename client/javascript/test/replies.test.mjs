@@ -1,9 +1,11 @@
 // Replies that are not those of a bridge, or do not come, from a NATS server that does what the test says.
 import assert from "node:assert/strict";
-import { createServer } from "node:net";
+import { once } from "node:events";
+import { createConnection, createServer } from "node:net";
 import { test } from "node:test";
 import { connect } from "@nats-io/transport-node";
 import * as pq from "../dist/index.js";
+import { patience } from "./bridge.mjs";
 
 const ofAStream = '{"stream":"jobs","seq":5}';
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -13,6 +15,8 @@ class Server {
   requests = [];
   subscriptions = 0;
   deaf = false; // to PING
+  refuses = false; // every login
+  refused = 0;
   cancels = false; // what is not answered yet, once the client asks for that
   late; // what comes as the subscription for the first request ends
   sockets = new Set();
@@ -23,15 +27,22 @@ class Server {
   }
 
   async queue(t, options) {
-    await new Promise((resolve) => this.#server.listen(this.port ?? 0, "127.0.0.1", resolve));
-    this.port = this.#server.address().port;
-    const nc = await connect({ servers: `127.0.0.1:${this.port}`, maxReconnectAttempts: -1, ignoreAuthErrorAbort: true, reconnectTimeWait: 20 });
+    await this.listen();
+    const nc = await this.connect();
     t.after(async () => {
       await nc.close();
       this.away();
     });
     return new pq.Client(nc, options).priorityQueue("jobs");
   }
+
+  async listen() {
+    await new Promise((resolve) => this.#server.listen(this.port ?? 0, "127.0.0.1", resolve));
+    this.port = this.#server.address().port;
+  }
+
+  // Connects as the page does, and more often.
+  connect = () => connect({ ...pq.connectOptions, servers: `127.0.0.1:${this.port}`, reconnectTimeWait: 20 });
 
   away() {
     this.#server.close();
@@ -53,6 +64,10 @@ class Server {
         if (rest.length < end + 2 + size) return;
         const payload = rest.subarray(end + 2, end + size).toString();
         rest = rest.subarray(end + 2 + size);
+        if (verb === "CONNECT" && this.refuses) {
+          this.refused++;
+          return socket.end("-ERR 'Authorization Violation'\r\n");
+        }
         if (verb === "PING" && !this.deaf) socket.write("PONG\r\n");
         if (verb === "SUB") ids.set(args[0], args.at(-1));
         if (verb === "SUB") this.subscriptions++;
@@ -84,6 +99,42 @@ function leased(...pairs) {
   start.writeUInt32BE(headers.length, 8);
   return ["NATS/1.0\r\nPq-Frames: 1\r\n\r\n", Buffer.concat([start, headers])];
 }
+
+test("a connection that is made before there is a server waits for one", async (t) => {
+  const server = new Server(() => ["", '{"len":7}']);
+  await server.listen();
+  server.away();
+  const connecting = server.connect();
+  const [err] = await once(createConnection(server.port, "127.0.0.1"), "error"); // as the first attempt by now
+  assert.equal(err.code, "ECONNREFUSED");
+
+  await server.listen();
+  const nc = await connecting;
+  t.after(() => nc.close().then(() => server.away()));
+  assert.equal(await new pq.Client(nc).priorityQueue("jobs").len(), 7);
+});
+
+test("a login that is refused at the start ends the wait, with the reason", async (t) => {
+  const server = new Server();
+  server.refuses = true;
+  await server.listen();
+  t.after(() => server.away());
+
+  await assert.rejects(server.connect(), { name: "AuthorizationError", message: /Authorization Violation/ });
+});
+
+test("a login that is refused again and again after a restart of the server ends no connection", async (t) => {
+  const server = new Server(() => ["", '{"len":7}']);
+  const jobs = await server.queue(t, { timeout: patience });
+  assert.equal(await jobs.len(), 7);
+
+  server.refuses = true;
+  for (const socket of server.sockets) socket.destroy();
+  while (server.refused < 10 && !jobs.client.connection.nc.isClosed()) await sleep(10);
+  server.refuses = false;
+
+  assert.equal(await jobs.len(), 7);
+});
 
 test("a server that hangs does not make a request hang", async (t) => {
   const server = new Server();

@@ -95,6 +95,8 @@ func (s *source) ackOnly(ctx context.Context, held []*pendingAck, done []*Delive
 		case err == nil:
 		case errors.Is(err, ErrLeaseLost):
 			s.logLost(p.heldJob)
+		case errors.Is(err, ErrInternal): // of a request for this job alone
+			s.noteUnsettled(p.heldJob, err, false)
 		default:
 			p.err, p.unknown = err, errors.Is(err, ErrUnknownOutcome)
 		}

@@ -39,9 +39,9 @@ func (h *heldJob) failing(text string, delay time.Duration) func(context.Context
 }
 
 // settle sends the acknowledgement that ends a lease. It retries until the bridge has said whether
-// the acknowledgement counts, or the worker's grace was over settleTime ago. err is the error of an
-// earlier attempt, or nil. unknown says that it may have counted: then a later ErrLeaseLost most
-// likely means that it did.
+// the acknowledgement counts, ErrInternal included, or the worker's grace was over settleTime ago.
+// err is the error of an earlier attempt, or nil. unknown says that it may have counted: then a
+// later ErrLeaseLost most likely means that it did.
 func (s *source) settle(h *heldJob, err error, unknown bool, send func(context.Context) error) {
 	for p := new(pause); ; p.wait(s.overdue) {
 		if err == nil || s.overdue.Err() == nil {
@@ -55,7 +55,7 @@ func (s *source) settle(h *heldJob, err error, unknown bool, send func(context.C
 				s.logLost(h)
 			}
 			return
-		case isHopeless(err), s.overdue.Err() != nil:
+		case isHopeless(err), errors.Is(err, ErrInternal), s.overdue.Err() != nil:
 			s.noteUnsettled(h, err, unknown)
 			return
 		}

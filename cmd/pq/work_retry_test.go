@@ -7,12 +7,15 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -96,6 +99,38 @@ func TestWorkMayNotAcknowledge(t *testing.T) {
 		}
 
 		c.ok("", "purge", "jobs", "--yes")
+	}
+}
+
+// An acknowledgement that gets 500 ends with that answer, and after +NXT with the one to +ACK: pq
+// work says that the item comes back, and runs the command for the next one.
+func TestWorkGoesOnAfterAFault(t *testing.T) {
+	c, env := newCLI(t)
+	var acks atomic.Int32
+	env.Relay("far", func(m *nats.Msg) *nats.Msg {
+		if !strings.Contains(m.Subject, ".ack.") || strings.HasPrefix(string(m.Data), "+WPI") {
+			return nil
+		}
+		acks.Add(1)
+		fault := subjects.Error{Code: subjects.CodeInternal, Text: "a lie"}
+		return &nats.Msg{Header: fault.Headers()}
+	})
+	c.ok("", "push", "jobs", "first")
+	c.ok("", "push", "jobs", "second")
+
+	p := c.start(nil, "work", "jobs", "--prefix", "far", "--", "cat")
+
+	p.sees(&p.stdout, "firstsecond")
+	testenv.Eventually(t, func() error {
+		log := p.stderr.String()
+		if n := strings.Count(log, "cannot settle a job: it comes back"); n != 2 {
+			return fmt.Errorf("it says %d times that an item comes back, want 2: %s", n, log)
+		}
+		return nil
+	})
+	p.stop()
+	if n := acks.Load(); n != 4 {
+		t.Errorf("%d acknowledgements of two items: want +NXT and +ACK for each", n)
 	}
 }
 

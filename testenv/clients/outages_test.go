@@ -1,8 +1,11 @@
 package clients_test
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +25,7 @@ var outages = []scenario{
 	{"worker started before the bridge", startedBeforeTheBridge},
 	{"no bridge", noBridge},
 	{"lost reply, then 409", lostReply},
+	{"acknowledgements that get 500 or 503", failingAcks},
 	{"unknown outcome", unknownOutcome},
 	{"unknown outcome, then refused", unknownThenRefused},
 	{"call while the bridge is away", func(s *story) { callAway(s, (*story).stopBridge) }},
@@ -153,6 +157,85 @@ func lostReply(s *story) {
 	s.holds("jobs", "job3 0 delayed 1 later")
 	d.answers("result", in{"id": "job1"}, done(b64("first")))
 	d.answers("stop", nil, `null`)
+}
+
+// An acknowledgement that gets 500 has its answer: after +NXT one +ACK is sent, after all others
+// nothing, and the worker goes on with other jobs. One that gets 503 is sent again.
+func failingAcks(s *story) {
+	s.begin(testenv.Options{})
+	var mu sync.Mutex
+	var code subjects.Code
+	var left int      // acknowledgements that get the code
+	var sent []string // their kinds
+	s.env.Relay("far", func(m *nats.Msg) *nats.Msg {
+		kind, _, _ := strings.Cut(cmp.Or(m.Header.Get(subjects.HeaderAck), string(m.Data)), " ")
+		mu.Lock()
+		defer mu.Unlock()
+		if !strings.Contains(m.Subject, ".ack.") || kind == "+WPI" || left == 0 {
+			return nil
+		}
+		left, sent = left-1, append(sent, kind)
+		failure := subjects.Error{Code: code, Text: "a lie"}
+		return &nats.Msg{Header: failure.Headers()}
+	})
+	answer := func(c subjects.Code, n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		code, left, sent = c, n, nil
+	}
+	wants := func(want string) {
+		s.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if got := strings.Join(sent, " "); got != want {
+			s.Errorf("acknowledgements: %s, want %s", got, want)
+		}
+	}
+	d := s.driver("PQ_PREFIX=far")
+
+	answer(subjects.CodeInternal, math.MaxInt)
+	d.answers("work", in{"ackWait": "1h"}, `null`)
+	for n, m := range []struct{ script, how, sent string }{
+		{do(), "done", "+NXT +ACK"},
+		{do(step{"fail", "no paper"}), "failed", "+NXT +ACK -NAK"},
+		{do(step{"snooze", "1h"}), "failed", "+NXT +ACK -NAK -NAK"},
+		{do(step{"drop", "no paper"}), "failed", "+NXT +ACK -NAK -NAK +TERM"},
+	} {
+		job := fmt.Sprint("job", n+1)
+		d.pushes(job, in{"value": m.script})
+		s.mayRepeat(job)
+		d.hears("start "+job+" 1", "end "+job+" "+m.how)
+		s.waits(1) // which is the slot
+		wants(m.sent)
+	}
+	d.pushes("job5", in{"value": do(step{"wait", "1h"})})
+	d.hears("start job5 1")
+	d.answers("stop", in{"timeout": "1ms"}, `null`)
+	d.hears("end job5 stopped")
+	wants("+NXT +ACK -NAK -NAK +TERM -NAK")
+
+	d.answers("work", in{"ackWait": "1h", "concurrency": "2"}, `null`)
+	for n := range 6 {
+		job := fmt.Sprint("job", n+6)
+		d.pushes(job, nil)
+		s.mayRepeat(job)
+		d.hears("start "+job+" 1", "end "+job+" done")
+	}
+	d.answers("stop", nil, `null`)
+	var leases []string
+	for n := range 11 {
+		leases = append(leases, fmt.Sprintf("job%d 0 leased 1", n+1))
+	}
+	s.holds("jobs", leases...)
+
+	answer(subjects.CodeUnavailable, 4)
+	d.answers("work", in{"ackWait": "1h"}, `null`)
+	d.pushes("job12", nil)
+	d.hears("start job12 1", "end job12 done")
+	s.waits(1)
+	wants("+NXT +ACK +ACK +ACK")
+	d.answers("stop", nil, `null`)
+	s.holds("jobs", leases...)
 }
 
 // When nobody knows what became of a request, the client says so. A push can be repeated with its

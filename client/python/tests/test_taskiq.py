@@ -288,6 +288,38 @@ async def test_a_worker_that_may_not_acknowledge_begins_nothing_more(
     assert runs == ["begun"] and "permissions violation" in broker.refused
 
 
+@pytest.mark.parametrize("raised", [None, OSError("disk full"), pqbridge.Snooze(1)], ids=repr)
+async def test_an_acknowledgement_that_gets_500_is_not_repeated(
+    broker: PQBroker,
+    queue: Queue,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    raised: Exception | None,
+) -> None:
+    """It is logged, and the worker goes on with the next task."""
+    settle, damaged = pqbridge.Delivery.settle, list[int]()
+
+    async def settled(delivery: pqbridge.Delivery, headers: Any, data: bytes, *rest: Any) -> Any:
+        if delivery.json()["args"] == [True] and data != b"+WPI":
+            damaged.append(delivery.deliveries)
+            raise pqbridge.InternalError("damaged")
+        return await settle(delivery, headers, data, *rest)
+
+    @broker.task
+    async def job(fails: bool) -> None:
+        if fails and raised:
+            raise raised
+
+    monkeypatch.setattr(pqbridge.Delivery, "settle", settled)
+    async with working(broker, max_async_tasks=1):
+        tasks = [await job.kiq(True), await job.kiq(False)]
+        done = await state_of(queue, tasks[1])
+
+    assert done.state == "done" and damaged
+    assert len(damaged) == len(set(damaged))  # one for each delivery
+    assert f"cannot settle task {tasks[0].task_id}, which comes back: damaged (500)" in caplog.text
+
+
 @pytest.mark.parametrize(
     "raised",
     [pqbridge.RetryAfter(-1), pqbridge.RetryAfter("soon"), pqbridge.Snooze(-1), pqbridge.Snooze(4e8)],

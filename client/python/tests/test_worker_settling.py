@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Iterator
@@ -143,6 +144,86 @@ def test_a_shared_acknowledgement_that_breaks_settles_each_job_once(
             assert len(nats.ready) == 0
         assert set(ended.values()) == kinds and sum(kind == "done" for kind in ended.values()) >= 9
         assert broke or broken == "one too large"
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("raised", "sent"),
+    [
+        (None, ["+NXT", "+ACK"]),
+        (OSError("no paper"), ["-NAK"]),
+        (pqbridge.Snooze(1), ["-NAK"]),
+        (pqbridge.Drop("no paper"), ["+TERM"]),
+    ],
+)
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_an_acknowledgement_that_gets_500_is_not_repeated(
+    run: Callable[[Test], None],
+    caplog: pytest.LogCaptureFixture,
+    raised: Exception | None,
+    sent: list[str],
+    in_thread: bool,
+) -> None:
+    """It is logged and frees the slot, while one that gets 503 is sent until there is an answer."""
+
+    async def test(loop: VirtualLoop, nats: FakeNATS) -> None:
+        codes: Iterator[str] = itertools.repeat("500")  # of acknowledgements
+
+        def answer(request: Request) -> Reply | str:
+            code = next(codes, "") if request.ack else ""
+            return ({CODE: code, "Nats-Service-Error": "damaged"}, b"") if code else ""
+
+        def work(job: Job) -> None:
+            if raised:
+                raise raised
+
+        async def work_in_loop(job: Job) -> None:
+            work(job)
+
+        nats.answer = answer
+        worker = Worker(nats.queue, work if in_thread else work_in_loop)
+        ends = Ends(worker)
+        async with worker:
+            for n in (1, 2):
+                nats.push(b"%d" % n)
+                await asyncio.wait_for(ends.wait(n), 100)
+            await asyncio.sleep(100)
+            assert [r.ack for r in nats.requests if r.ack] == sent * 2 and len(nats.leased) == 2
+
+            codes = iter(["503"] * 5)
+            del nats.requests[:]
+            nats.ready.append(b"3")  # for the next request that asks
+            await ends.wait(3)
+            assert [r.ack for r in nats.requests if r.ack] == (sent + sent[-1:] * 5)[:6]
+
+    run(test)
+
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [
+        f"cannot settle job {n}, which comes back: damaged (500)" for n in (1, 2)
+    ]
+
+
+def test_a_worker_that_stops_repeats_no_acknowledgement_that_gets_500(run: Callable[[Test], None]) -> None:
+    """Jobs that end together have one each, after the shared one, as one of them may be at fault."""
+
+    async def test(loop: VirtualLoop, nats: FakeNATS) -> None:
+        damaged = {CODE: "500", "Nats-Service-Error": "damaged"}, b""
+        nats.answer = lambda request: damaged if request.ack else ""
+        nats.push(*values(4))
+
+        async def work(job: Job) -> None:
+            await asyncio.sleep(1e6 if job.value == b"3" else 1)
+
+        worker = Worker(nats.queue, work, concurrency=4)
+        ends = Ends(worker)
+        async with worker:
+            await asyncio.sleep(0.5)
+            start = loop.time()
+
+        assert loop.time() - start < 27.5
+        assert [r.ack for r in nats.requests if r.ack not in ("", "+WPI")] == ["+ACK"] * 4 + ["-NAK"]
+        assert ends.kinds == {"0": "lost", "1": "lost", "2": "lost", "3": "stopped"}
 
     run(test)
 

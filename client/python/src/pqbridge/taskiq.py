@@ -211,7 +211,8 @@ class _Run:
             is_denied = isinstance(error, e.DeniedError)
             if is_denied:
                 broker.refuse(str(error))  # other tasks would run again and again
-            if is_denied or broker.nc.is_closed or clock() - max(began, broker.stopped_at) > _SETTLE_TIME:
+            is_over = broker.nc.is_closed or clock() - max(began, broker.stopped_at) > _SETTLE_TIME
+            if is_denied or is_over or isinstance(error, e.InternalError):
                 _LOG.error("cannot settle task %s, which comes back: %s", self.id, error)
                 return False
             _LOG.log(broker.seldom.level("settle"), "cannot settle task %s, trying again: %s", self.id, error)

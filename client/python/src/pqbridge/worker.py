@@ -444,13 +444,13 @@ class Worker:
         if not batch:
             return
 
-        dones, received = [held.done for held in batch], list[Received]()
+        dones, received, leases = [held.done for held in batch], list[Received](), not self._is_stopping
         failures: Sequence[errors.PQError | None] = [None] * len(batch)
         try:
-            if self._is_stopping:
-                failures = await ack_together(dones)
-            else:
+            if leases:
                 received = await ack_and_lease(dones, self._holder)
+            else:
+                failures = await ack_together(dones)
         except errors.NotFoundError:
             pass
         except errors.PQError as error:
@@ -461,7 +461,11 @@ class Worker:
 
         following = deque(await self._hold(received, batch[0].delivery.ack_wait))
         for held, failure in zip(batch, failures, strict=True):
-            if failure:
+            if isinstance(failure, errors.InternalError) and not leases:  # of a request for this job alone
+                self._log.error(_UNSETTLED, held.job.id, failure)
+                held.outcome.kind = "lost"
+                self._finish(held)
+            elif failure:
                 self._spawn(self._ack_alone(held, failure.unknown or failure.code in (500, 503)), [held])
             else:
                 self._finish(held, following.popleft() if following else None)
@@ -499,7 +503,8 @@ class Worker:
         pause = Pause()
 
         async def go_on(error: errors.PQError) -> bool:
-            if clock() >= self._settle_until or self._is_hopeless(error):
+            is_answer = isinstance(error, errors.InternalError)
+            if is_answer or clock() >= self._settle_until or self._is_hopeless(error):
                 if isinstance(error, errors.DeniedError):
                     self._fail(error)
                 self._log.error(_UNSETTLED, held.job.id, error)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -171,7 +172,9 @@ func TestExportAndImportUnderKills(t *testing.T) {
 	})
 }
 
-func exportUnderKills(t *testing.T, store string) {
+// newMortal starts a bridge that has its store where the variable says.
+func newMortal(t *testing.T, store string) (*cli, *mortal) {
+	t.Helper()
 	env := testenv.New(t, testenv.Options{Stopped: true})
 	env.NATS.Start()
 	env.Conn = env.Connect()
@@ -181,15 +184,56 @@ func exportUnderKills(t *testing.T, store string) {
 	must(t, err)
 	m.start()
 	t.Cleanup(func() { m.kill() })
+	return &cli{t: t, server: env.NATS.URL()}, m
+}
 
-	c := &cli{t: t, server: env.NATS.URL()}
+// An import into a queue in use, whose bridge is killed at any request, so that nobody can give the
+// queue its settings back: it has its limits all the while, and each of its items.
+func TestImportIntoQueueInUseUnderKills(t *testing.T) {
+	t.Parallel()
+	c, m := newMortal(t, folderVariable+"="+t.TempDir())
+	c.ok("a\nb\n", "push", "old", "--lines")
+	c.ok("", "config", "old", "ack_wait=1m")
+	want := c.export(false, "old")
+	limits := []string{"ttl=1h0m0s", "max_items=10"}
+
+	for after := 0; ; after++ {
+		queue := fmt.Sprint("jobs-", after)
+		c.ok("", append([]string{"config", queue, "discard=old"}, limits...)...)
+		c.ok("", "push", queue, "mine", "--priority", "9")
+
+		_, died := m.dies(c, after, after%2 == 1, want.text, "import", queue, "--yes")
+		if !died {
+			if after < 5 {
+				t.Errorf("an import has %d requests", after)
+			}
+			return
+		}
+
+		m.start()
+		settings := c.ok("", "config", queue)
+		replaced := strings.Contains(settings, "ack_wait=1m0s")
+		for _, limit := range limits {
+			if !replaced && !strings.Contains(settings, limit) {
+				t.Errorf("killed at request %d: settings %q, want %s", after, settings, limit)
+			}
+		}
+		c.imports(want, queue, "--yes")
+		c.prints("ack_wait=1m0s\n", "config", queue)
+		c.prints("a\nb\nmine\n", "pop", queue, "--all")
+	}
+}
+
+func exportUnderKills(t *testing.T, store string) {
+	c, m := newMortal(t, store)
+	env := m.relay.env
 	q := client.New(env.Conn).PriorityQueue("jobs")
 	const n = 1500 // in some pages, and some batches
 	list := make([]client.PushItem, n)
 	for i := range list {
 		list[i].Priority, list[i].Value = int64(i%7), fmt.Appendf(nil, "%01000d", i)
 	}
-	_, err = q.PushMany(t.Context(), list)
+	_, err := q.PushMany(t.Context(), list)
 	must(t, err)
 	c.ok("", "pause", "jobs")
 	c.ok("", "schedule", "add", "jobs", "nightly", "--cron", "0 3 * * *")
@@ -208,7 +252,7 @@ func exportUnderKills(t *testing.T, store string) {
 		}
 
 		m.start()
-		if got := c.export(false, "jobs"); got.end.Digest != want.end.Digest {
+		if got := c.export(false, "jobs"); !reflect.DeepEqual(got.items, want.items) {
 			t.Errorf("killed at request %d: %+v, want %+v", after, got.end, want.end)
 		}
 	}
@@ -229,10 +273,10 @@ func exportUnderKills(t *testing.T, store string) {
 			}
 
 			m.start()
-			sum := c.imports(want, queue)
+			sum := c.imports(want, queue, "--yes")
 			repeated += sum.Repeated
 			got := c.export(false, queue)
-			if got.end.Digest != want.end.Digest || got.end.Items != n {
+			if !reflect.DeepEqual(got.inGroups(), want.inGroups()) || got.end.Items != n {
 				t.Errorf("killed at request %d (done: %v), then %+v: %+v, want %+v", after,
 					arrives, sum, got.end, want.end)
 			}

@@ -86,7 +86,7 @@ const look = {
   info: async (c) => wire(await queue(c).info()),
   items: async (c) => {
     const list = [];
-    for await (const { type, headers, ...i } of queue(c).items({ state: c.state, match: c.match })) {
+    for await (const { type, group, headers, ...i } of queue(c).items({ state: c.state, match: c.match })) {
       const names = [...new Set([...headers].map(([name]) => name))];
       const record = names.length > 0 ? Object.fromEntries(names.map((name) => [name, headers.all(name)])) : undefined;
       list.push(wire({ ...i, headers: record }));

@@ -2,6 +2,7 @@ import {
   ClosedConnectionError, type ConnectionOptions, createInbox, DrainingConnectionError, type Msg,
   type NatsConnection, type PermissionViolationError, type Subscription,
 } from "@nats-io/nats-core";
+import type { NatsConnectionImpl } from "@nats-io/nats-core/internal";
 import type { Codec } from "./codec.js";
 import { onAbort, sleep, within } from "./duration.js";
 import {
@@ -162,7 +163,7 @@ export class Connection {
 
   private constructor(readonly nc: NatsConnection, readonly inboxPrefix: string) {
     // nats-core reads its options whenever it needs them: from now on, a login that is refused is tried again.
-    const { options } = nc as { options?: ConnectionOptions };
+    const { options } = nc as Partial<NatsConnectionImpl>;
     if (options?.waitOnFirstConnect) options.ignoreAuthErrorAbort = true;
     void this.#watch();
     nc.flush().then(
@@ -176,6 +177,10 @@ export class Connection {
       if (status.type === "disconnect") {
         this.#become("away");
         for (const call of this.#calls) if (!call.waits) call.fail(call.noReply("the connection to NATS was lost"));
+      } else if (status.type === "staleConnection") {
+        // A transport waits until the server has read what was sent to it, which one that has frozen does not.
+        const { protocol } = this.nc as Partial<NatsConnectionImpl>;
+        void protocol?.transport.close(new Error("stale connection"));
       } else if (status.type === "reconnect") {
         this.#number++;
         this.#become("up");
@@ -260,7 +265,8 @@ export class Connection {
     const number = this.#number;
     let confirmed: boolean | undefined;
     await within(ms, this.nc.flush().then(() => (confirmed = true), () => (confirmed = false)), signal);
-    if (inbox.refused) throw notSent(subject, "no permission to receive replies", inbox.refused);
+    const prefix = `no permission to receive replies on ${this.inboxPrefix}.>: give the inboxPrefix of this user to connect and to Client`;
+    if (inbox.refused) throw notSent(subject, prefix, inbox.refused);
     if (confirmed === undefined) throw notSent(subject, "the NATS server does not answer");
     if (confirmed) this.#hears = number;
     else await sleep(1); // until the loss of the connection is known here
@@ -322,7 +328,9 @@ export function failureIn(m: Msg, subject: string): PQError | undefined {
     const unknown = headers!.get("Pq-Outcome") === "unknown";
     return errorOf(Number(code), headers!.get("Pq-Reason"), headers!.get("Nats-Service-Error"), unknown);
   }
-  if (m.data.length === 0 && m.headers?.code === 503) return new NoBridgeError(`no bridge listens on ${hideToken(subject)}`);
+  if (m.data.length === 0 && m.headers?.code === 503) {
+    return new NoBridgeError(`no bridge listens on ${hideToken(subject)}: is pqbridge running, on this NATS server?`);
+  }
   return undefined;
 }
 

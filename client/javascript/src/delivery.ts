@@ -161,7 +161,7 @@ const plain = (text: string): AckRequest => ({ payload: utf8(text) });
 export function nakRequest(options: Parameters<Delivery["nak"]>[0]): AckRequest {
   const { delay, retryDelay, reason } = checkOptions("nak option", options, ["delay", "retryDelay", "reason"]);
   const [after, retry] = [durationText(delay, "delay"), durationText(retryDelay, "retryDelay")];
-  const o = { delay: after, retry_delay: retry, reason: reason && cut(reason, mostReason) };
+  const o = { delay: after, retry_delay: retry, reason: reasonText(reason) || undefined };
   return plain(Object.values(o).some(Boolean) ? `-NAK ${stringify(o)}` : "-NAK");
 }
 
@@ -170,7 +170,12 @@ export const snoozeRequest = (delay: Duration = 0): AckRequest =>
   plain(`-NAK ${stringify({ snooze: true, delay: durationText(delay, "delay") })}`);
 
 /** Returns what Delivery.term sends. */
-export const termRequest = (reason: string): AckRequest => plain(`+TERM ${cut(reason, mostReason)}`.trim());
+export const termRequest = (reason: string): AckRequest => plain(`+TERM ${reasonText(reason)}`.trim());
+
+function reasonText(reason = ""): string {
+  if (typeof reason === "string") return cut(reason, mostReason);
+  throw badRequest(`reason ${shown(reason)}: want a string`);
+}
 
 /** A lease to acknowledge, with the result of its job and the items to push. */
 export interface Done {

@@ -99,7 +99,7 @@ export class NotDoneError extends PQError {
   }
 }
 
-/** A chain of jobs branches, runs again or is too long, so nobody can say which job is its last. */
+/** A chain of jobs branches or runs again, so nobody can say which job is its last. */
 export class ChainError extends PQError {}
 
 /** A job has become a dead letter. */
@@ -171,6 +171,8 @@ export function checkOptions<T extends object>(kind: string, options: T | null |
   const wrong = all.find(([name]) => !known.includes(name));
   if (wrong) throw badRequest(`${kind} ${shown(wrong[0])}: want ${known.join(", ")}`);
   const given = Object.fromEntries(all.filter(([, value]) => value !== undefined && value !== null));
+  const flag = kind !== "redrive option" && ["max", "follow"].find((name) => name in given && typeof given[name] !== "boolean");
+  if (flag) throw badRequest(`${flag} ${shown(given[flag])}: want true or false`);
   const { signal } = given;
   const isSignal = typeof signal?.aborted === "boolean" && typeof signal.addEventListener === "function";
   if (signal !== undefined && !isSignal) throw badRequest(`signal ${shown(signal)}: want an AbortSignal`);

@@ -107,6 +107,11 @@ export class HeaderBlock {
     return this.#pairs.some(([n]) => n === name);
   }
 
+  /** Returns the first name that begins like this. */
+  find(start: string): string | undefined {
+    return this.#pairs.find(([n]) => n.startsWith(start))?.[0];
+  }
+
   /** How many bytes the headers are in a message. */
   get size(): number {
     return this.bytes().length;

@@ -58,6 +58,7 @@ export const notABridge = (reply: Uint8Array, unknown: boolean, cause?: unknown)
 export function stringify(value: unknown): string {
   const text = JSON.stringify(value, (name, v) => {
     if (typeof v === "number" && !Number.isFinite(v)) throw badRequest(`${name}: ${v}: want a number`);
+    if (/function|symbol/.test(typeof v)) throw badRequest(`${name}: ${shown(v)}: JSON has no ${typeof v}`);
     return typeof v === "bigint" ? mark + v : v;
   });
   return text.replace(marked, "$1");

@@ -1,4 +1,4 @@
-import { type Codec, encodeValue, randomId } from "./codec.js";
+import { type Codec, encodeValue, kindOf, randomId } from "./codec.js";
 import { type Duration, durationText } from "./duration.js";
 import { badRequest, checkOptions, type PQError, shown } from "./errors.js";
 import { type Frame, HeaderBlock, type HeadersInit } from "./headers.js";
@@ -109,6 +109,12 @@ export function prepare(codec: Codec, value: unknown, options: PushOptions | und
 
   const { bytes, contentType } = encodeValue(codec, value, "value");
   headers.addAll(o.headers ?? []);
+  const reserved = headers.find("Pq-");
+  if (reserved) {
+    const option = reserved.slice(3).toLowerCase();
+    const instead = pushMembers.includes(option) ? `, use the option ${option}` : "";
+    throw badRequest(`header ${reserved}: names that begin with Pq- are reserved${instead}`);
+  }
   const hadId = headers.has("Nats-Msg-Id");
   const add = (name: string, text: string | undefined): void => {
     if (text !== undefined) headers.add(name, text);
@@ -148,7 +154,7 @@ export function prepareListed(codec: Codec, value: unknown, options: ListedOptio
 
 /** Returns a time as the protocol has it. Throws BadRequestError. */
 export function timeText(time: Date | string, name: string): string {
-  const date = new Date(/bigint|symbol/.test(typeof time) ? NaN : time);
+  const date = new Date(typeof time === "string" || kindOf(time) === "Date" ? time : NaN);
   if (Number.isNaN(date.getTime())) {
     throw badRequest(`${name}: ${shown(time)}: want a Date, or a string such as "2030-01-02T15:04:05Z"`);
   }

@@ -14,11 +14,12 @@ import { Item, receiveMessage, type Received, type State } from "./item.js";
 import { OpenJoin, pushAll } from "./join.js";
 import { camelCase, membersOf, type Priority, priorityText, snakeCase, stringify } from "./json.js";
 import { type AtPlace, checkUTF8, type JobName, type JobRef, nameOf } from "./names.js";
-import { type Fetch, fetchItems, lateReply, type LeaseOptions, type PopOptions } from "./pop.js";
+import { type Fetch, fetchItems, type LeaseOptions, type PopOptions } from "./pop.js";
 import {
   type AllPushed, type Member, prepare, type Pushed, type PushItem, pushMembers, type PushOptions, type PushOutcome,
+  timeText,
 } from "./push.js";
-import { awaitResult, followResult } from "./result.js";
+import { awaitResult, followResult, lateEnd } from "./result.js";
 import { type Settings, settingsToSend } from "./settings.js";
 import {
   type ItemResult, type ItemsOptions, JobResult, type Past, pastIn, type QueueInfo, readResult, readSchedule, readStored, type Schedule,
@@ -33,8 +34,6 @@ export interface CallOptions extends PushOptions {
   signal?: AbortSignal;
 }
 
-/** How much later than asked a call ends whose last request gets no reply, in milliseconds. */
-const lateCall = 1000;
 const hour = 3_600_000;
 const itemsMembers = ["state", "max", "match", "headers", "valueBytes", "attempts"];
 const scheduleMembers = [
@@ -80,6 +79,9 @@ export class Client implements Requester {
       if (typeof text !== "string" || !/^[^\s.*>]+(\.[^\s.*>]+)*$/.test(text)) {
         throw badRequest(`${name} ${shown(text)}: want tokens of a subject without wildcards, such as "pq"`);
       }
+    }
+    if (typeof codec.encode !== "function" || typeof codec.decode !== "function") {
+      throw badRequest(`codec ${shown(codec)}: want an object with contentType, encode and decode, such as json`);
     }
     this.#prefix = prefix;
     this.#fifoPrefix = fifoPrefix;
@@ -285,12 +287,17 @@ export class Queue<Data = unknown, Result = unknown> {
 
   /** Pauses the queue until resume, or a group of it, whose items are passed over meanwhile. */
   async pause(group?: string): Promise<void> {
-    await this.configure((group ?? null) === null ? { pauseUntil: "9999-12-31T00:00:00Z" } : { pausedGroups: { [group!]: true } });
+    await this.#pause("9999-12-31T00:00:00Z", true, group);
   }
 
   /** Ends a pause of the queue, or of a group of it. */
   async resume(group?: string): Promise<void> {
-    await this.configure((group ?? null) === null ? { pauseUntil: null } : { pausedGroups: { [group!]: false } });
+    await this.#pause(null, false, group);
+  }
+
+  async #pause(pauseUntil: string | null, paused: boolean, group: string | undefined): Promise<void> {
+    const name = checkUTF8(group ?? undefined, "group");
+    await this.configure(name === undefined ? { pauseUntil } : { pausedGroups: { [name]: paused } });
   }
 
   /** Lists items in the order in which they would be served, page by page. They stay in the queue. */
@@ -312,8 +319,9 @@ export class Queue<Data = unknown, Result = unknown> {
   }
 
   /** @internal Returns the job that one which is done has pushed, if it has. */
-  async pushedBy(id: string): Promise<JobRef | undefined> {
-    const { state, successors, moreSuccessors } = await this.get(id);
+  async pushedBy(id: string, ms: number, signal?: AbortSignal): Promise<JobRef | undefined> {
+    const { headers } = await this.#send("get", { id }, false, ms, signal);
+    const [{ successors, moreSuccessors }, state] = [pastIn(headers), headers?.get("Pq-State")];
     const n = successors.length + moreSuccessors;
     if (n > 1 || state !== "done") throw new ChainError(`job ${id} in queue ${this.name} is ${state} and has pushed ${n}`);
     return successors[0];
@@ -390,6 +398,7 @@ export class Queue<Data = unknown, Result = unknown> {
    */
   async redrive(options?: { max?: number }): Promise<number> {
     const { max = 1000 } = checkOptions("redrive option", options, ["max"]);
+    if (!Number.isInteger(max) || max < 1) throw badRequest(`max ${shown(max)}: want an integer from 1 on`);
     return this.#inParts("redrive", "redriven", (done) => ({ max: max - done }), max);
   }
 
@@ -426,7 +435,7 @@ export class Queue<Data = unknown, Result = unknown> {
       ...snakeCase(rest),
       every: durationText(every, "every"),
       jitter: durationText(jitter, "jitter"),
-      until: until instanceof Date ? until.toISOString() : until,
+      until: until === undefined ? undefined : timeText(until, "until"),
       value: encoded && toBase64(encoded),
     };
     return readSchedule(await this.#query("schedule", sent, true));
@@ -446,21 +455,20 @@ export class Queue<Data = unknown, Result = unknown> {
    * Says what became of a job. With `wait` it waits until the job is done or dead, up to that long, also through
    * restarts of bridges. A job that is done is found for as long as it is kept. The signal ends a wait, at once.
    *
-   * With `follow` it goes on from a job that is done to the one that it has pushed, up to the last of a chain of at most
-   * 64: one that has pushed nothing, or is not done. Each queue of the chain needs the settings `keep` and `trail`: without
-   * trail, nobody knows what a job has pushed, and the chain ends there.
+   * With `follow` it goes on from a job that is done to the one that it has pushed, up to the last of a chain: one that has
+   * pushed nothing, or is not done. Each queue of the chain needs the settings `keep` and `trail`: without trail, nobody
+   * knows what a job has pushed, and the chain ends there.
    *
    * Throws NotFoundError if there is no such job, or it is over and not kept; ChainError if a job to follow has pushed
-   * several; and what went wrong with the last request, at most five seconds after the wait.
+   * several; and what went wrong with the last request, at most a second after the wait.
    */
   async result(
     name: JobName, options?: { wait?: Duration; signal?: AbortSignal; follow?: boolean },
   ): Promise<JobResult<Result>> {
     const { wait = 0, signal, follow } = checkOptions("result option", options, ["wait", "signal", "follow"]);
     const ms = waitTime(wait);
-    const until = performance.now() + ms;
-    const limit = until + (ms > 0 ? lateReply : this.client.timeout);
-    return (follow ? followResult<Result> : awaitResult<Result>)(this, nameOf(name), until, limit, signal);
+    const late = ms > 0 ? lateEnd : this.client.timeout;
+    return (follow ? followResult<Result> : awaitResult<Result>)(this, nameOf(name), performance.now() + ms, late, signal);
   }
 
   /**
@@ -480,8 +488,8 @@ export class Queue<Data = unknown, Result = unknown> {
     const until = performance.now() + ms;
     let id: string | undefined;
     try {
-      [{ id }] = (await push(this, [prepared], Math.min(this.client.timeout, ms + lateCall), signal)) as [Pushed];
-      const r = await awaitResult(this, { id }, until, Math.max(until, performance.now()) + lateCall, signal);
+      [{ id }] = (await push(this, [prepared], Math.min(this.client.timeout, ms + lateEnd), signal)) as [Pushed];
+      const r = await awaitResult(this, { id }, until, lateEnd, signal);
       if (r.error) throw r.error;
       if (r.state !== "done") throw new NotDoneError(id, `it is ${r.state}`);
       return r.decode<T>();
@@ -497,11 +505,13 @@ export class Queue<Data = unknown, Result = unknown> {
     return this.fifo ? verb : `${verb}.${max ? "max" : "min"}`;
   }
 
-  #send(verb: string, payload: object | undefined, writes: boolean): Promise<Msg> {
+  #send(
+    verb: string, payload: object | undefined, writes: boolean, ms = this.client.timeout, signal?: AbortSignal,
+  ): Promise<Msg> {
     const headers = new HeaderBlock();
     if (writes) headers.add("User-Agent", defaultHolder());
     const request = { subject: this.subject + verb, payload: utf8(payload ? stringify(payload) : ""), headers, writes };
-    return this.client.connection.request(request, this.client.timeout);
+    return this.client.connection.request(request, ms, signal);
   }
 
   // Sends a request with members of the protocol, and returns the members of the reply.

@@ -1,7 +1,7 @@
 import { utf8 } from "./codec.js";
 import type { Target } from "./connection.js";
 import { durationText } from "./duration.js";
-import { ChainError, NotFoundError } from "./errors.js";
+import { NotFoundError } from "./errors.js";
 import { receiveMessage } from "./item.js";
 import { notABridge, stringify } from "./json.js";
 import type { JobRef } from "./names.js";
@@ -13,17 +13,17 @@ import { JobResult } from "./stored.js";
 /** How long one request waits for a result, in milliseconds. */
 const resultWait = 30_000;
 
-/** The most jobs of a chain. */
-const mostLinks = 64;
+/** How much later than asked a wait ends whose last request gets no reply, in milliseconds. */
+export const lateEnd = 1000;
 
 /** Waits for the last job of a chain: see Queue.result. */
 export async function followResult<Result>(
-  queue: Queue, asked: { id?: string }, until: number, limit: number, signal: AbortSignal | undefined,
+  queue: Queue, asked: { id?: string }, until: number, late: number, signal: AbortSignal | undefined,
 ): Promise<JobResult<Result>> {
-  for (let link = 1; link <= mostLinks; link++) {
+  for (let link = 1; ; link++) {
     let next: JobRef | undefined;
-    const done = async (id: string): Promise<void> => void (next = await queue.pushedBy(id));
-    const r = await awaitResult<Result>(queue, asked, until, limit, signal, done).catch((err) => {
+    const done = async (id: string, ms: number): Promise<void> => void (next = await queue.pushedBy(id, ms, signal));
+    const r = await awaitResult<Result>(queue, asked, until, late, signal, done).catch((err) => {
       if (link === 1 || !(err instanceof NotFoundError)) throw err;
       throw new NotFoundError(`job ${link} of the chain, ${asked.id} in queue ${queue.name}, is not kept, or gone: ${err.text}`, err);
     });
@@ -31,18 +31,21 @@ export async function followResult<Result>(
     queue = queue.client[queue.fifo ? "fifoQueue" : "priorityQueue"](next.queue);
     asked = { id: next.id };
   }
-  throw new ChainError(`the chain has more than ${mostLinks} jobs`);
 }
 
-/** Waits for a job until some time; the last request may take until the limit. done is called with one that is done. */
+/**
+ * Waits for a job until some time; the last request may end so many milliseconds later. done is called with one that is
+ * done, and for how long a request about it may take.
+ */
 export async function awaitResult<Result>(
   queue: Target,
   asked: object,
   until: number,
-  limit: number,
+  late: number,
   signal: AbortSignal | undefined,
-  done?: (id: string) => Promise<void>,
+  done?: (id: string, ms: number) => Promise<void>,
 ): Promise<JobResult<Result>> {
+  const limit = Math.max(until, performance.now()) + late;
   for (let pause = new Pause(); ; ) {
     signal?.throwIfAborted();
     const now = performance.now();
@@ -51,7 +54,7 @@ export async function awaitResult<Result>(
     try {
       const ms = Math.min(wait > 0 ? wait + lateReply : Infinity, limit - now);
       const r = await askResult<Result>(queue, asked, wait, ms, signal);
-      if (r.state === "done") await done?.(r.id);
+      if (r.state === "done") await done?.(r.id, limit - performance.now());
       if (r.state === "done" || r.state === "dead" || performance.now() >= until) return r;
       asked = { id: r.id }; // a message id is forgotten earlier
       pause = new Pause();

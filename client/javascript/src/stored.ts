@@ -47,8 +47,8 @@ export interface StoredItem extends Partial<Past> {
   holder?: string; deliveries?: number; reason?: string;
   /** The headers that it was pushed with. */
   headers: ItemHeaders;
-  /** What kind of job it is: its header Type, or "". */
-  type: string;
+  /** What kind of job it is: its header Type, or ""; its group, or "". */
+  type: string; group: string;
   /** What became of its members, if it is a joiner that no longer waits; its joiner, if it is a member. */
   joined?: Joined; joiner?: JoinerRef;
   /** The job whose acknowledgement has pushed it, if its queue has the setting `trail`. */
@@ -160,7 +160,7 @@ export function readStored(stored: object): StoredItem {
   const headers = new ItemHeaders(read.headers as Record<string, string[]> | undefined);
   const [joined, joiner, parent] = [joinedIn(headers), refIn(headers, "Pq-Joiner"), refIn(headers, "Pq-Parent")];
   const about = { ...(joined && { joined }), ...(joiner && { joiner }), ...(parent && { parent }) };
-  const known = { headers, type: headers.get("Type") ?? "", ...about };
+  const known = { headers, type: headers.get("Type") ?? "", group: headers.get("Pq-Group") ?? "", ...about };
   const item = Object.assign(read as unknown as StoredItem, known);
   return Object.defineProperty(item, inspect, { value: () => printed(item) });
 }

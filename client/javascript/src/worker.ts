@@ -7,6 +7,7 @@ import {
   compose, type Failure, type Handler, type Handlers, type Middleware, type Outcome, outcomeOf, StoppedError,
 } from "./job.js";
 import { type Lease, Leases } from "./lease.js";
+import { checkUTF8 } from "./names.js";
 import { fetchItems } from "./pop.js";
 import type { Queue } from "./queue.js";
 import { as, handling, type Hooks, type Listener, type Logger, Reporter } from "./reporter.js";
@@ -99,6 +100,7 @@ export class Worker<Data = unknown, Result = unknown> {
     }
     if (max && queue.fifo) throw badRequest("max in a FIFO queue, which is served from one end");
     this.queue = queue;
+    checkUTF8(holder, "holder");
     this.#options = { ...given, concurrency, holder, jobTimeout: milliseconds(jobTimeout, "jobTimeout") };
     this.#reporter = new Reporter(queue.name, options?.logger === undefined ? console : options.logger);
     this.#handler = compose(handler as Handler | Handlers, middleware);

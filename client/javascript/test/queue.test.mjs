@@ -94,7 +94,7 @@ test("priorities have 64 bits everywhere", async () => {
 test("pushMany returns the outcome of each, and looks for the item at fault", async () => {
   const jobs = queue();
   const items = Array.from({ length: 50 }, (_, i) => ({ value: i, msgId: `m${i}` }));
-  items[30].headers = { "Pq-Odd": "refused by the bridge" };
+  items[30].weight = 3; // without a group: refused by the bridge
 
   const outcomes = await jobs.pushMany(items);
 
@@ -157,6 +157,26 @@ test("bad options are refused, with what would be right", async () => {
     [async () => client.priorityQueue(5n), /^queue 5: want 1 to 128/],
     [() => client.ackAll(), /^deliveries undefined: want an iterable/],
     [() => jobs.push("x", { at: 5n }), /^at: 5: want a Date/],
+    [() => jobs.push("x", { at: true }), /^at: true: want a Date/],
+    [() => jobs.push("x", { at: 5000 }), /^at: 5000: want a Date/],
+    [() => jobs.configure({ pauseUntil: 5000 }), /^pauseUntil: 5000: want a Date/],
+    [() => jobs.schedule({ id: "x", every: "1h", until: new Date(NaN) }), /^until: null: want a Date/],
+    [() => jobs.push("x", { unique: "" }), /Pq-Unique has 0 bytes: want 1 to 512/],
+    [() => jobs.push("x", { group: "" }), /^bad Pq-Group: want 1 to 128 bytes/],
+    [() => jobs.pop({ max: "min" }), /^max "min": want true or false/],
+    [() => jobs.rank("x", { max: 0 }), /^max 0: want true or false/],
+    [() => jobs.items({ max: NaN }).next(), /^max NaN: want true or false/],
+    [() => jobs.result("x", { follow: "no" }), /^follow "no": want true or false/],
+    [() => jobs.purge(() => "ready"), /^state: .*: JSON has no function/],
+    [() => jobs.configure({ maxDeliver: Symbol("3") }), /^max_deliver: Symbol\(3\): JSON has no symbol/],
+    [() => jobs.redrive({ max: "5" }), /^max "5": want an integer from 1/],
+    [() => jobs.redrive({ max: 5n }), /^max 5: want an integer from 1/],
+    [() => jobs.redrive({ max: -1 }), /^max -1: want an integer from 1/],
+    [() => jobs.pause(NaN), /^group: NaN: want a well-formed string/],
+    [() => jobs.resume(5), /^group: 5: want a well-formed string/],
+    [async () => new pq.Worker(jobs, () => 0, { holder: 5 }), /^holder: 5: want a well-formed string/],
+    [async () => new pq.Worker(jobs, () => 0, { max: "no" }), /^max "no": want true or false/],
+    [async () => new pq.Client(client.connection.nc, { codec: "json" }), /^codec "json": want an object/],
     [() => jobs.push("x", { headers: [5] }), /^headers: 5: want pairs of name and value/],
     [() => jobs.push({ toJSON() { throw null; } }), /^value cannot be encoded: null; want/],
     [() => new pq.Client(client.connection.nc, { codec: { ...pq.json, encode: String } }).priorityQueue("x").push(1), /the codec returned no bytes/],
@@ -168,6 +188,8 @@ test("bad options are refused, with what would be right", async () => {
   await client.priorityQueue("leased").push("x");
   const delivery = await client.priorityQueue("leased").lease();
   cases.push([() => delivery.nak({ dealy: "1h" }), /^nak option "dealy": want delay, retryDelay, reason/]);
+  cases.push([() => delivery.nak({ reason: NaN }), /^reason NaN: want a string/]);
+  cases.push([() => delivery.term({}), /^reason {}: want a string/]);
   cases.push([() => delivery.ack("x", { next: "mail" }), /^next "mail": want an array/]);
   cases.push([() => delivery.ack("x", { next: [null] }), /^queue undefined: want/]);
   cases.push([() => delivery.ack("x", { then: [] }), /^ack option "then": want next/]);
@@ -192,6 +214,27 @@ test("a signal ends a wait, and a waiting pop gets the next item", async () => {
   const next = jobs.lease({ expires: "2m" });
   await jobs.push("x");
   assert.equal((await next).json(), "x");
+});
+
+test("headers that are options are refused, with the option to use", async () => {
+  const jobs = queue();
+  const options = ["Priority", "Unique", "Delay", "Group", "Weight", "Keep", "Join", "Joiner"];
+  const refused = (call, name, option) => assert.rejects(call, (err) => {
+    assert.ok(err instanceof pq.BadRequestError, String(err));
+    assert.match(err.message, new RegExp(`^header ${name}: names that begin with Pq- are reserved${option} \\(400\\)$`));
+    return true;
+  });
+
+  for (const option of options) {
+    const [name, text] = [`Pq-${option}`, `, use the option ${option.toLowerCase()}`];
+    await refused(jobs.push("x", { headers: { [name]: "1" } }), name, text);
+    await refused(jobs.call("x", { headers: [[name, "1"]] }), name, text);
+    await refused(jobs.all({ value: 1 }, [{ value: 2, headers: { [name]: "1" } }]), name, text);
+  }
+  await refused(jobs.push("x", { headers: { "Pq-Id": "1" } }), "Pq-Id", "");
+  await jobs.push("leased");
+  const delivery = await jobs.lease();
+  await refused(delivery.ack(1, { next: [{ queue: "q", value: 1, headers: { "Pq-Group": "a" } }] }), "Pq-Group", ", use the option group");
 });
 
 test("a queue is paused, configured, scheduled and emptied", async () => {
@@ -245,16 +288,20 @@ test("pushMany sends what comes before an item that cannot be sent", async () =>
 
 test("items and get say alike what a job is, and console.log shows it", async () => {
   const jobs = queue();
-  const { id } = await jobs.push({ to: "eve" }, { type: "email", headers: [["X-Tag", "a"], ["X-Tag", "b"]] });
+  const { id } = await jobs.push({ to: "eve" }, { type: "email", group: "acme", headers: [["X-Tag", "a"], ["X-Tag", "b"]] });
 
   const got = await jobs.get(id);
   const { value: listed } = await jobs.items().next();
 
   for (const item of [got, listed]) {
-    assert.deepEqual([item.type, item.headers.all("X-Tag"), item.headers.get("Content-Type")], ["email", ["a", "b"], "application/json"]);
+    assert.deepEqual([item.type, item.group], ["email", "acme"]);
+    assert.deepEqual([item.headers.all("X-Tag"), item.headers.get("Content-Type")], [["a", "b"], "application/json"]);
   }
   assert.match(inspect(got), /state: 'ready'.*value: '{"to":"eve"}'.*'X-Tag', 'b'/s);
   assert.match(inspect(listed), /'X-Tag', 'b'.*value: '{"to":"eve"}'/s);
+  await jobs.push("without either", { priority: -1 });
+  for (const item of [await jobs.peek(), (await jobs.items().next()).value]) assert.deepEqual([item.type, item.group], ["", ""]);
+  await jobs.pop();
   await (await jobs.lease()).term("no address");
   assert.match(inspect(await jobs.result(id)), /state: 'dead'.*cause: 'no address'/s);
 });

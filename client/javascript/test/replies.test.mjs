@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createConnection, createServer } from "node:net";
 import { test } from "node:test";
-import { connect } from "@nats-io/transport-node";
+import { connect, headers } from "@nats-io/transport-node";
 import * as pq from "../dist/index.js";
 import { patience } from "./bridge.mjs";
 
@@ -42,7 +42,7 @@ class Server {
   }
 
   // Connects as the page does, and more often.
-  connect = () => connect({ ...pq.connectOptions, servers: `127.0.0.1:${this.port}`, reconnectTimeWait: 20 });
+  connect = (options) => connect({ ...pq.connectOptions, servers: `127.0.0.1:${this.port}`, reconnectTimeWait: 20, ...options });
 
   away() {
     this.#server.close();
@@ -132,6 +132,21 @@ test("a login that is refused again and again after a restart of the server ends
   for (const socket of server.sockets) socket.destroy();
   while (server.refused < 10 && !jobs.client.connection.nc.isClosed()) await sleep(10);
   server.refuses = false;
+
+  assert.equal(await jobs.len(), 7);
+});
+
+test("a connection leaves a server that has frozen, also if that has not read what was sent to it", async (t) => {
+  const server = new Server(() => ["", '{"len":7}']);
+  await server.listen();
+  const nc = await server.connect({ pingInterval: 50 });
+  t.after(() => nc.close().then(() => server.away()));
+  const jobs = new pq.Client(nc, { timeout: patience }).priorityQueue("jobs");
+  assert.equal(await jobs.len(), 7);
+
+  for (const socket of server.sockets) socket.pause();
+  for (let i = 0; i < 64; i++) nc.publish("flood", new Uint8Array(1 << 20)); // more than the system takes
+  for await (const status of nc.status()) if (status.type === "reconnect") break;
 
   assert.equal(await jobs.len(), 7);
 });
@@ -330,9 +345,20 @@ test("a call that is never pushed ends in its time", async (t) => {
   await assert.rejects(jobs.call("x", { wait: 100 }), (err) => err instanceof pq.PQError && !(err instanceof pq.NotDoneError));
 });
 
-test("a result that is waited for ends soon after its time", async (t) => {
+test("a result that is waited for ends at most a second after its time, also on the way through a chain", async (t) => {
   const jobs = await pushed().queue(t, patient);
-  await assert.rejects(jobs.result("J", { wait: 100 }), pq.UnavailableError);
+  const [asked, done] = [[], headers()];
+  done.set("Pq-Id", "J");
+  done.set("Pq-State", "done");
+  t.mock.method(jobs.client.connection, "request", async ({ subject }, ms) => {
+    asked.push([subject.replace("pq.jobs.", ""), ms <= 1200]);
+    if (subject.endsWith("result")) return { headers: done, data: new Uint8Array() };
+    throw new pq.UnavailableError("no reply");
+  });
+
+  await assert.rejects(jobs.result("J", { wait: 200, follow: true }), pq.UnavailableError);
+  assert.deepEqual(asked.slice(0, 2), [["result", true], ["get", true]]);
+  assert.ok(asked.every(([, bounded]) => bounded));
 });
 
 test("a call checks its arguments before it pushes", async (t) => {

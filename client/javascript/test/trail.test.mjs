@@ -112,7 +112,7 @@ for (const prefix of ["pq", "older"]) {
   });
 }
 
-test("a result follows a chain to its last job, and says where a chain breaks", async (t) => {
+test("a result follows a chain of any length to its last job, and says where a chain breaks", async (t) => {
   const [a, b] = [client.priorityQueue(name()), client.priorityQueue(name())];
   for (const queue of [a, b]) await queue.configure({ trail: 1, keep: "1h", next: [a.name, b.name] });
   // A job pushes the rest of its value to the other queue.
@@ -132,7 +132,7 @@ test("a result follows a chain to its last job, and says where a chain breaks", 
   });
   const follow = async (value) => a.result((await a.push(value, { msgId: value })).id, { follow: true, wait });
 
-  for (const [value, last] of Object.entries({ alone: "alone", "a,b,end": "end", 64: "1" })) {
+  for (const [value, last] of Object.entries({ alone: "alone", "a,b,end": "end", 200: "1" })) {
     const r = await follow(value);
     assert.deepEqual([r.state, r.decode()], ["done", last]);
   }
@@ -140,7 +140,6 @@ test("a result follows a chain to its last job, and says where a chain breaks", 
   assert.equal((await a.result({ msgId: "a,b,end" })).decode(), "a");
   assert.equal((await follow("a,b,dead")).error.cause, "no");
   await assert.rejects(follow("a,two"), pq.ChainError);
-  await assert.rejects(follow("65"), pq.ChainError);
 
   await follow("a,b,gone");
   await b.purge("done");

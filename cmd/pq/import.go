@@ -33,6 +33,8 @@ const maxImportLine = 64 << 20
 
 var errImportLine = fmt.Errorf("it has more than %d bytes, as no line of an export", maxImportLine)
 
+var errChanged = errors.New("lines were changed, added or lost")
+
 func newImport(a *app) *cobra.Command {
 	q, i := &queue{app: a}, &importer{line: 1, digest: sha256.New()}
 	cmd := q.command(&cobra.Command{
@@ -86,10 +88,14 @@ func (i *importer) importAll(q *queue) error {
 			i.session = s
 			return none, i.fill(ctx)
 		})
-	if err != nil && i.begun {
+	switch {
+	case errors.Is(err, errChanged): // the ids of such items are known, so a repeat mends nothing
+		return fmt.Errorf("%w\npq: what was imported may be wrong; import a sound export into "+
+			"another queue", err)
+	case err != nil && i.begun:
 		return fmt.Errorf("%w\npq: the import has not ended; repeat it with --yes once that is "+
 			"mended: within a day, it adds nothing twice", err)
-	} else if err != nil {
+	case err != nil:
 		return err
 	}
 
@@ -107,7 +113,7 @@ func (i *importer) readHead(q *queue) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	} else if err != nil && err != io.EOF {
-		return err
+		return errors.Unwrap(err) // without the number of the line
 	}
 
 	_ = json.Unmarshal(text, &i.head) // which may be of another version
@@ -284,7 +290,7 @@ func (i *importer) add(text []byte) error {
 func (i *importer) checkEnd() error {
 	switch digest := hex.EncodeToString(i.digest.Sum(nil)); {
 	case i.end.Digest != digest:
-		return fmt.Errorf("the digest is %s, and here it is %s: lines were changed, added or lost",
+		return fmt.Errorf("%w: the digest is %s, and here it is %s", errChanged,
 			strictjson.Quote(i.end.Digest), digest)
 	case i.end.Items != i.sum.Items || i.end.Schedules != len(i.head.Schedules):
 		return fmt.Errorf("it counts %s and %s, and there are %s and %s", items(i.end.Items, ""),

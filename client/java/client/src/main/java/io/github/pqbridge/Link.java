@@ -70,7 +70,9 @@ final class Link {
 
     /** Returns the link of a connection. */
     static Link of(Connection nc) {
-        return nc.getStatus() == Connection.Status.CLOSED ? new Link(nc) : LINKS.computeIfAbsent(nc, Link::new);
+        Link link = LINKS.computeIfAbsent(nc, Link::new);
+        LINKS.keySet().removeIf(known -> known.getStatus() == Connection.Status.CLOSED); // nobody may have told that
+        return link;
     }
 
     /** Returns the link of a connection that has one, or null. */
@@ -356,7 +358,7 @@ final class Link {
     <T> CompletableFuture<T> inTurn(Supplier<T> task) {
         lock.lock();
         try {
-            CompletableFuture<T> next = pings.handleAsync((value, error) -> task.get(), Threads.BACKGROUND);
+            CompletableFuture<T> next = pings.handleAsync((value, error) -> task.get(), Threads.LONG);
             pings = next;
             return next;
         } finally {

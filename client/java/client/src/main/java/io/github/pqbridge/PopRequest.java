@@ -102,7 +102,7 @@ final class PopRequest {
             }
             link.release(opened, true);
         } catch (InterruptedException e) {
-            link.run(CompletableFuture.runAsync(() -> abandon(opened), Threads.BACKGROUND));
+            link.run(CompletableFuture.runAsync(() -> abandon(opened), Threads.LONG));
             throw new CallInterruptedException("interrupted while waiting for items", true);
         } catch (PqException e) {
             end(opened);

@@ -85,7 +85,8 @@ public final class PqClient implements AutoCloseable {
     }
 
     /**
-     * Connects with options, best made of {@link #options()}. It tries until a server is there.
+     * Connects with options, best made of {@link #options()}. It tries until a server is there. A login
+     * that is refused later is tried again, which other connections of jnats do only once.
      *
      * @param options the options
      * @return a client that closes its connection
@@ -94,19 +95,24 @@ public final class PqClient implements AutoCloseable {
      */
     public static PqClient connect(Options options) {
         Wire.required("options", options);
+        Servers servers = new Servers();
+        Options all = options.getServerPool() != null
+                ? options
+                : new Options.Builder(options).serverPool(servers).build();
         try {
             // In another thread, as jnats ignores an interrupt of the one that connects.
-            CompletableFuture<Connection> connecting = Threads.async(Threads.BACKGROUND, () -> {
+            CompletableFuture<Connection> connecting = Threads.async(Threads.LONG, () -> {
                 try {
-                    return Nats.connectReconnectOnConnect(options);
+                    return Nats.connectReconnectOnConnect(all);
                 } catch (IOException | InterruptedException e) {
                     throw new CompletionException(e);
                 }
             });
-            Connection nc = await(connecting);
+            Connection nc = await(connecting, servers);
             if (nc.getStatus() == Connection.Status.CLOSED) {
                 throw new NotSentException("cannot connect to NATS: " + nc.getLastError(), false);
             }
+            servers.connected(nc);
             Builder b = builder(nc);
             b.owns = true;
             return b.build();
@@ -117,11 +123,13 @@ public final class PqClient implements AutoCloseable {
         }
     }
 
-    private static Connection await(CompletableFuture<Connection> connecting) throws IOException, InterruptedException {
+    private static Connection await(CompletableFuture<Connection> connecting, Servers servers)
+            throws IOException, InterruptedException {
         try {
             return connecting.get();
         } catch (InterruptedException e) {
-            connecting.thenAccept(late -> Threads.BACKGROUND.execute(() -> closeQuietly(late)));
+            servers.abandon();
+            connecting.thenAccept(late -> Threads.LONG.execute(() -> closeQuietly(late)));
             throw e;
         } catch (ExecutionException e) {
             if (e.getCause() instanceof RuntimeException fault) {

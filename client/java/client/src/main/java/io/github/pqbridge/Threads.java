@@ -2,7 +2,6 @@ package io.github.pqbridge;
 
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
-import java.util.concurrent.Executors;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ScheduledExecutorService;
@@ -16,13 +15,10 @@ import java.util.function.Supplier;
 final class Threads {
     private static final int AT_ONCE = 64;
 
-    /** Makes threads that may wait. */
-    static final ThreadFactory FACTORY = factory();
+    // None is a virtual thread, which waits while handlers compute. Idle ones end, or a class loader would stay.
 
     /** Runs what may wait long, each in a thread of its own. */
-    static final Executor LONG = Executors.newCachedThreadPool(FACTORY);
-
-    // These are no virtual threads, which wait while handlers compute.
+    static final Executor LONG = WorkerThreads.platform("pqbridge");
 
     /** Runs what ends soon, as soon as a thread is free. */
     static final Executor SHORT = pool("pqbridge-push");
@@ -30,24 +26,10 @@ final class Threads {
     /** Extends leases, whatever else waits. */
     static final Executor RENEWALS = pool("pqbridge-renewal");
 
-    /** Runs what nobody waits for. */
-    static final Executor BACKGROUND = Executors.newCachedThreadPool(daemons("pqbridge"));
-
     /** Runs what never waits, at a time. */
     static final ScheduledExecutorService TIMER = timer();
 
     private Threads() {}
-
-    private static ThreadFactory factory() {
-        try { // Thread.ofVirtual().name("pqbridge").factory(), which Java 17 does not have
-            Object builder = Thread.class.getMethod("ofVirtual").invoke(null);
-            Class<?> type = Class.forName("java.lang.Thread$Builder");
-            builder = type.getMethod("name", String.class).invoke(builder, "pqbridge");
-            return (ThreadFactory) type.getMethod("factory").invoke(builder);
-        } catch (ReflectiveOperationException e) {
-            return daemons("pqbridge");
-        }
-    }
 
     private static ThreadFactory daemons(String name) {
         return task -> {
@@ -67,6 +49,8 @@ final class Threads {
     private static ScheduledExecutorService timer() {
         var timer = new ScheduledThreadPoolExecutor(1, daemons("pqbridge-timer"));
         timer.setRemoveOnCancelPolicy(true);
+        timer.setKeepAliveTime(WorkerThreads.IDLE_MILLIS, TimeUnit.MILLISECONDS);
+        timer.allowCoreThreadTimeOut(true);
         return timer;
     }
 

@@ -18,7 +18,7 @@ final class WorkerThreads implements Executor {
     /** Runs each handler at once: in a virtual thread of its own where the JVM has them. */
     static final Executor HANDLERS = handlers();
 
-    private static final long IDLE_MILLIS = 10_000;
+    static final long IDLE_MILLIS = 10_000;
 
     private final Deque<Runnable> tasks = new ArrayDeque<>();
     private int idle; // threads that wait

@@ -3,19 +3,29 @@ package io.github.pqbridge;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.nats.client.Connection;
 import io.nats.client.Dispatcher;
+import io.nats.client.ErrorListener;
 import io.nats.client.Message;
 import io.nats.client.Options;
+import java.io.File;
+import java.lang.ref.WeakReference;
+import java.net.URL;
+import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.Stream;
@@ -227,7 +237,7 @@ class ConnectionTest {
     @Test
     void interruptsEndConnecting() throws Exception {
         server = TestServer.nats(""); // which others of these tests connect to
-        Options options = PqClient.options().server("nats://127.0.0.1:1").build();
+        Options options = PqClient.options().server("nats://127.0.0.1:1").connectionName("interrupted").build();
         Thread caller = Thread.currentThread();
         Thread other = new Thread(() -> {
             while (caller.getState() != Thread.State.WAITING) {
@@ -239,6 +249,8 @@ class ConnectionTest {
         assertThrows(CallInterruptedException.class, () -> PqClient.connect(options));
         assertTrue(Thread.interrupted());
         other.join();
+        TestServer.await("nobody tries any more", () -> Thread.getAllStackTraces().keySet().stream()
+                .noneMatch(thread -> thread.getName().startsWith("interrupted")));
     }
 
     /** An item that comes to an interrupted call is given back. */
@@ -328,6 +340,91 @@ class ConnectionTest {
         PqClient client = waiting.get(1, TimeUnit.MINUTES);
         client.close();
         assertEquals(Connection.Status.CLOSED, client.connection().getStatus());
+    }
+
+    /** A login that a server refuses for some time after a restart is tried until it is accepted. */
+    @Test
+    void refusedLoginsAreTriedAgain() throws Exception {
+        server = TestServer.nats(USERS);
+        CountDownLatch refused = new CountDownLatch(5);
+        PqClient client = PqClient.connect(PqClient.options()
+                .server(server.url())
+                .userInfo("all", "x")
+                .reconnectWait(Duration.ofMillis(10))
+                .errorListener(new ErrorListener() {
+                    @Override
+                    public void errorOccurred(Connection nc, String error) {
+                        if (error.contains("Authorization Violation")) {
+                            refused.countDown();
+                        }
+                    }
+                }).build());
+        nc = client.connection();
+
+        for (int restart = 0; restart < 2; restart++) {
+            server.kill();
+            server.configure(USERS.replace("{user: all, password: x}", "{user: all, password: other}"));
+            server.start();
+            assertTrue(refused.await(1, TimeUnit.MINUTES), "refused " + (5 - refused.getCount()) + " times");
+            server.kill();
+            server.configure(USERS);
+            server.start();
+            TestServer.await("the connection is back", () -> nc.getStatus() == Connection.Status.CONNECTED);
+        }
+        assertThrows(NoBridgeException.class, () -> client.priorityQueue("jobs").len());
+    }
+
+    /** A connection that is closed has no link, though nobody could be told that it closed. */
+    @Test
+    void closedConnectionsHaveNoLinks() throws Exception {
+        server = TestServer.nats("");
+        ExecutorService callbacks = Executors.newSingleThreadExecutor();
+        nc = server.connect(PqClient.options().callbackExecutor(callbacks));
+        Link.of(nc);
+        callbacks.shutdownNow();
+        nc.close();
+
+        Connection other = server.connect(PqClient.options());
+        Link.of(other);
+        assertNull(Link.known(nc));
+        Link.of(nc);
+        assertNull(Link.known(nc));
+        other.close();
+    }
+
+    /** What is left of a client that is closed keeps no class loader. */
+    @Test
+    void closedClientsKeepNoClassLoader() throws Exception {
+        server = TestServer.nats("");
+        WeakReference<ClassLoader> loader = useInOwnLoader();
+        TestServer.await("the class loader is gone", () -> {
+            System.gc();
+            return loader.get() == null;
+        });
+    }
+
+    /** Uses a client whose classes have a loader of their own. */
+    private WeakReference<ClassLoader> useInOwnLoader() throws Exception {
+        List<URL> path = new ArrayList<>();
+        for (String entry : System.getProperty("java.class.path").split(File.pathSeparator)) {
+            path.add(Path.of(entry).toUri().toURL());
+        }
+        try (var own = new URLClassLoader(path.toArray(new URL[0]), ClassLoader.getPlatformClassLoader())) {
+            own.loadClass(LeaveNothing.class.getName()).getMethod("use", String.class).invoke(null, server.url());
+            return new WeakReference<>(own);
+        }
+    }
+
+    /** Does what needs threads: a push that fails, in the background, and a worker. */
+    public static final class LeaveNothing {
+        public static void use(String url) throws Exception {
+            try (PqClient client = PqClient.connect(PqClient.options().server(url).build())) {
+                Queue jobs = client.priorityQueue("jobs");
+                Worker worker = Worker.builder(jobs).handle(job -> {}).start();
+                assertThrows(ExecutionException.class, () -> jobs.resultAsync(JobName.id("1"), Duration.ZERO).get());
+                worker.close();
+            }
+        }
     }
 
     /** What is not sent by an outage is not sent after it, and a closed connection ends all calls. */

@@ -49,16 +49,21 @@ final class TestServer implements AutoCloseable {
     /** Starts a NATS server without a bridge. */
     static TestServer nats(String config) {
         Path folder = folder();
+        String file = folder.resolve("nats.conf").toString();
+        List<String> command = List.of(program("NATS_SERVER", "nats-server"), "-c", file);
+        TestServer server = new TestServer(command, LISTENING, folder);
+        server.configure(config);
+        server.start();
+        return server;
+    }
+
+    /** Has a NATS server start with another configuration next time. */
+    void configure(String config) {
         try {
             Files.writeString(folder.resolve("nats.conf"), "host: \"127.0.0.1\"\nport: -1\n" + config);
         } catch (IOException e) {
             throw new AssertionError(e);
         }
-        String file = folder.resolve("nats.conf").toString();
-        List<String> command = List.of(program("NATS_SERVER", "nats-server"), "-c", file);
-        TestServer server = new TestServer(command, LISTENING, folder);
-        server.start();
-        return server;
     }
 
     private static Path folder() {

@@ -56,7 +56,6 @@ final class Driver {
     private static Connection connect() {
         Options.Builder options = PqClient.options()
                 .server(System.getenv("NATS_URL"))
-                .reconnectWait(Duration.ofMillis(50))
                 .inboxPrefix(variable("PQ_INBOX_PREFIX", Options.DEFAULT_INBOX_PREFIX));
         if (System.getenv("NATS_USER") != null) {
             options.userInfo(System.getenv("NATS_USER"), System.getenv("NATS_PASSWORD"));

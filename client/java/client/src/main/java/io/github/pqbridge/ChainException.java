@@ -1,6 +1,6 @@
 package io.github.pqbridge;
 
-/** A chain of jobs branches, runs again or is too long: nobody can say which job is its last. */
+/** A chain of jobs branches or runs again: nobody can say which job is its last. */
 public class ChainException extends PqException {
     ChainException(String text) { super(text, 0, "", false, false); }
 }

@@ -89,9 +89,13 @@ public record Outcome(Kind kind, String text, Duration delay, Throwable error) {
      */
     private static String text(Throwable thrown, int causes) {
         String said = said(thrown);
-        String name = thrown.getClass().getSimpleName();
-        String text = PLAIN.contains(thrown.getClass()) ? said : said.isEmpty() ? name : name + ": " + said;
-        Throwable cause = thrown.getCause();
+        Class<?> named = thrown.getClass();
+        while (named.isAnonymousClass()) {
+            named = named.getSuperclass();
+        }
+        String name = named.getSimpleName();
+        String text = PLAIN.contains(named) ? said : said.isEmpty() ? name : name + ": " + said;
+        Throwable cause = cause(thrown);
         if (cause != null && causes > 0) {
             String why = text(cause, causes - 1);
             if (said(cause).isEmpty() || !text.contains(said(cause))) {
@@ -99,6 +103,14 @@ public record Outcome(Kind kind, String text, Duration delay, Throwable error) {
             }
         }
         return text.isEmpty() ? name : text;
+    }
+
+    private static Throwable cause(Throwable thrown) {
+        try {
+            return thrown.getCause();
+        } catch (RuntimeException | Error broken) {
+            return null;
+        }
     }
 
     private static String said(Throwable thrown) {

@@ -201,6 +201,9 @@ public final class Push {
      * @return this
      */
     public Push joiner(int number) {
+        if (number < 0) {
+            throw new BadArgumentException("joiner " + number + ": want the number of an item before it");
+        }
         options.remove("Pq-Joiner");
         joiner = number;
         return this;
@@ -249,7 +252,7 @@ public final class Push {
      * @return this
      */
     public Push headers(Iterable<Header> headers) {
-        headers.forEach(h -> header(h.name(), h.value()));
+        Wire.required("headers", headers).forEach(h -> header(h.name(), h.value()));
         return this;
     }
 
@@ -289,7 +292,7 @@ public final class Push {
 
     /** Returns the member that keeps this joiner waiting. */
     Push guard(Duration open) {
-        Push guard = of(new byte[0]).priority(priority).delay(Wire.TEN_YEARS).ttl(open);
+        Push guard = of(new byte[0]).priority(priority).delay(Wire.TEN_YEARS).period("open", "Nats-TTL", open);
         guard.identified = identified;
         return has("Nats-Msg-Id") ? guard.msgId(options.get("Nats-Msg-Id") + ".guard") : guard;
     }

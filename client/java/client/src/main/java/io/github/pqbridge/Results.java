@@ -9,7 +9,6 @@ final class Results {
     private static final Duration HOUR = Duration.ofHours(1);
     private static final Duration SLICE = Duration.ofSeconds(30); // of one request
     private static final Duration LATEST = Duration.ofSeconds(1); // after a wait is over, for the last reply
-    private static final int MAX_LINKS = 64; // of a chain
 
     private Results() {}
 
@@ -42,7 +41,7 @@ final class Results {
         long end = System.nanoTime() + wait.toNanos();
         Queue queue = q;
         JobName name = job;
-        for (int i = 1; i <= MAX_LINKS; i++) {
+        for (int i = 1; ; i++) {
             JobResult result;
             List<JobRef> next;
             try {
@@ -62,7 +61,6 @@ final class Results {
             queue = queue.beside(next.get(0).queue());
             name = JobName.id(next.get(0).id());
         }
-        throw new ChainException("the chain has more than " + MAX_LINKS + " jobs");
     }
 
     /** Returns the job that one which is done has pushed, or nothing. */

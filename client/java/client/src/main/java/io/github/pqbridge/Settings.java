@@ -174,6 +174,9 @@ public final class Settings {
             map.forEach((key, v) -> all.put(String.valueOf(key), v == null ? null : written(name, v)));
             return all;
         }
+        if (value instanceof Number n && !Double.isFinite(n.doubleValue())) {
+            throw new BadArgumentException(name + " is " + n + ": want a number that JSON has");
+        }
         if (value instanceof String || value instanceof Boolean || value instanceof Number) {
             return value;
         }

@@ -69,6 +69,16 @@ class OutcomeTest {
             }
         }
         assertEquals("Odd", of(new Odd()).text());
+        assertEquals("IOException: full", of(new IOException("full") {}).text());
+        assertEquals("IOException", of(new IOException() {}).text());
+        assertEquals("full", of(new Exception("full") {}).text());
+        assertEquals("Odd", of(new Odd() {}).text());
+        assertEquals("IOException: full", of(new IOException("full") {
+            @Override
+            public synchronized Throwable getCause() {
+                throw new IllegalStateException();
+            }
+        }).text());
 
         Exception first = new Exception("a");
         first.initCause(new Exception("b", first));

@@ -74,6 +74,13 @@ class WireTest {
         refuses("want one", () -> Push.of((byte[]) null));
         refuses("want text", () -> Push.of("half \uD83D"));
         refuses("1 to 512", () -> push.msgId(""));
+        refuses("1 to 512", () -> push.unique(""));
+        refuses("1 to 128", () -> push.group(""));
+        refuses("joiner -1: want", () -> push.joiner(-1));
+        refuses("open PT0S: want", () -> push.guard(Duration.ZERO));
+        refuses("headers is null", () -> push.headers(null));
+        refuses("max_items is NaN: want", () -> Settings.of().set("max_items", Double.NaN));
+        refuses("jitter is Infinity: want", () -> Schedule.of("a").set("jitter", Double.POSITIVE_INFINITY));
         refuses("1 to 512", () -> push.unique("ü".repeat(257)));
         refuses("1 to 128", () -> push.group(" "));
         refuses("1 to 100", () -> push.weight(101));

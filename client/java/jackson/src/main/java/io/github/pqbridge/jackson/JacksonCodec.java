@@ -6,6 +6,7 @@ import tools.jackson.core.JacksonException;
 import tools.jackson.core.type.TypeReference;
 import tools.jackson.databind.JavaType;
 import tools.jackson.databind.ObjectMapper;
+import tools.jackson.databind.ObjectWriter;
 import tools.jackson.databind.json.JsonMapper;
 
 /**
@@ -78,12 +79,19 @@ public final class JacksonCodec<T> implements Codec<T> {
     @Override
     public byte[] encode(T value) {
         try {
-            return mapper.writerFor(type).writeValueAsBytes(value);
+            return writer(value).writeValueAsBytes(value);
         } catch (JacksonException e) {
             var wrong = new BadArgumentException("a " + type + " cannot be written: " + e.getMessage());
             wrong.initCause(e);
             throw wrong;
         }
+    }
+
+    /** Returns a writer of all that a value has. The one of a class leaves out what subclasses add. */
+    private ObjectWriter writer(T value) {
+        boolean open = !type.isConcrete() || type.isContainerType() || type.isJavaLangObject();
+        boolean whole = open || value == null || type.hasRawClass(value.getClass());
+        return whole ? mapper.writerFor(type) : mapper.writer();
     }
 
     @Override

@@ -487,7 +487,7 @@ def run_script(job: pqbridge.Job, steps: list[list[str]]) -> Generator[tuple[boo
 
 async def main() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    options: Object = {"reconnect_time_wait": 0.05}
+    options: Object = {}
     if user := os.environ.get("NATS_USER"):
         options |= {"user": user, "password": os.environ.get("NATS_PASSWORD", "")}
     if prefix := os.environ.get("PQ_INBOX_PREFIX"):

@@ -15,6 +15,7 @@ from conftest import PATIENCE, Bridge
 from nats.aio.client import Client as NATS
 
 import pqbridge
+import pqbridge.sync
 from pqbridge.link import Inbox, link_of
 
 
@@ -67,6 +68,93 @@ async def connected(server: Server, **options: Any) -> AsyncIterator[pqbridge.Qu
             await nc.close()
         await server.closed.wait()
         listener.close()
+
+
+class Door:
+    """The server's side of connections, the first of which it closes when it is told to.
+
+    Of the others, it refuses the login of the first few.
+    """
+
+    def __init__(self, refusals: int, *, begins: bool = True) -> None:
+        self.refusals, self.opens = refusals, begins
+        self.close = asyncio.get_running_loop().create_future()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"max_payload":1048576,"headers":true,"auth_required":true}\r\n')
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                if line == b"PING\r\n" and not self.opens and self.refusals:
+                    self.refusals -= 1
+                    writer.write(b"-ERR 'Authorization Violation'\r\n")
+                    break
+                if line == b"PING\r\n":
+                    writer.write(b"PONG\r\n")
+                    if self.opens:
+                        self.opens = False
+                        writer.write(await self.close)
+                        break
+            await writer.drain()
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def listening(door: Door) -> AsyncIterator[str]:
+    listener = await asyncio.start_server(door.serve, "127.0.0.1")
+    host, port = listener.sockets[0].getsockname()
+    yield f"{host}:{port}"
+    listener.close()
+
+
+async def test_a_login_that_is_refused_at_the_start_ends_connect() -> None:
+    """The error names the server and the reason, and not the password."""
+    async with listening(Door(99, begins=False)) as at:
+        refused = rf"NATS at {at} refuses this login: nats: 'Authorization Violation'$"
+        with pytest.raises(pqbridge.DeniedError, match=refused):
+            await asyncio.wait_for(pqbridge.connect(f"nats://eve:secret@{at}")._connecting, PATIENCE)
+
+        jobs = pqbridge.sync.Client(f"nats://eve:secret@{at}", timeout=PATIENCE).priority_queue("jobs")
+        for _ in range(2):  # the next call tries again
+            with pytest.raises(pqbridge.DeniedError, match=refused):
+                await asyncio.to_thread(jobs.push, b"job")
+
+
+async def test_a_server_that_refuses_the_login_is_not_the_last_one(unused_tcp_port: int) -> None:
+    async with listening(Door(99, begins=False)) as closed, listening(Door(0, begins=False)) as open:
+        for _ in range(5):  # whichever is asked first
+            async with pqbridge.connect([f"nats://{closed}", f"nats://{open}"]) as nc:
+                assert nc.connected_url and nc.connected_url.netloc == open
+
+        away = f"nats://127.0.0.1:{unused_tcp_port}"
+        with pytest.raises(pqbridge.DeniedError, match=closed):
+            await asyncio.wait_for(pqbridge.connect([away, f"nats://{closed}"])._connecting, PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "end", [b"", b"-ERR 'Authorization Violation'\r\n", b"-ERR 'Maximum Payload Violation'\r\n"], ids=repr
+)
+async def test_a_connection_outlasts_logins_that_are_refused_later(end: bytes) -> None:
+    """The first connection ends as in a restart, or as after a reload."""
+    door, back = Door(40), asyncio.Event()
+    async with (
+        listening(door) as at,
+        pqbridge.connect(f"nats://{at}", reconnect_time_wait=0.001, reconnected_cb=back.set) as nc,
+    ):
+        door.close.set_result(end)
+        await asyncio.wait_for(back.wait(), PATIENCE)
+
+        assert door.refusals == 0 and nc.is_connected
+
+
+async def test_a_wait_for_nats_that_is_over_says_where_and_why(unused_tcp_port: int) -> None:
+    urls = [f"nats://eve:secret@127.0.0.1:{unused_tcp_port}", f"nats://localhost:{unused_tcp_port}"]
+    jobs = pqbridge.sync.Client(urls, timeout=0.3).priority_queue("jobs")
+
+    with pytest.raises(pqbridge.NotSentError) as error:
+        await asyncio.to_thread(jobs.push, b"job")
+
+    assert f"127.0.0.1:{unused_tcp_port}" in error.value.text and f"localhost:{unused_tcp_port}" in error.value.text
+    assert " within 0.3 s: [Errno " in error.value.text and "secret" not in error.value.text
 
 
 async def test_connect_says_why_it_waits(caplog: pytest.LogCaptureFixture) -> None:

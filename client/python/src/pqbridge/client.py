@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import logging
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any
 
 from nats.aio.client import Client as NATS
 from nats.aio.msg import Msg
-from nats.errors import SecureConnWantedError
+from nats.errors import Error, SecureConnWantedError
 
 from .codec import JSON, Codec
 from .delivery import Delivery, Seldom, ack_all
-from .errors import BadArgumentError, PQError
+from .errors import BadArgumentError, DeniedError, NotSentError, PQError
 from .link import link_of
 from .manage import pages
 from .pop import CANCEL_TIME
@@ -24,10 +26,42 @@ from .times import Duration, seconds
 
 _LOG = logging.getLogger("pqbridge.connection")
 _POLL = 1.0  # seconds: nats-py 2.9 does not call closed_cb in all cases
+_REFUSED = re.compile("authorization violation|authentication (expired|revoked)", re.IGNORECASE)  # a login
 
 
 class Connection(NATS):
-    """A connection of nats-py, which tells a server nothing without TLS if the caller asked for that."""
+    """A connection of nats-py, which tells a server nothing without TLS if the caller asked for that.
+
+    Only at the start does a login that is refused end it.
+    """
+
+    _begins = True
+
+    async def connect(self, *args: Any, **options: Any) -> None:
+        try:
+            await super().connect(*args, **options)
+        except BaseException:
+            if self._transport:
+                await self._close(NATS.CLOSED, False)
+            raise
+        self._begins = False
+
+    def check(self, error: Exception) -> None:
+        """Raise DeniedError if no server of a connection that begins is left to try, and one refuses the login."""
+        link_of(self).notice(error)
+        if self._begins and _REFUSED.search(str(error)) and all(s.last_attempt for s in self._server_pool):
+            at = (self._current_server or self._server_pool[0]).uri
+            denied = DeniedError(f"NATS at {at.hostname}:{at.port} refuses this login: {error}")
+            denied.is_passing = True
+            raise denied
+
+    async def _process_err(self, err_msg: str) -> None:
+        """Connect again, for example after a reload that took the login: nats-py would close for good."""
+        if "permissions violation" in err_msg.lower():
+            await super()._process_err(err_msg)
+        else:
+            await self._error_cb(error := Error(f"nats: {err_msg}"))
+            await self._process_op_err(error)
 
     # In nats-py 2.9 it is no coroutine.
     def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> Any:
@@ -67,15 +101,28 @@ def connect(servers: str | list[str] | None = None, **options: Any) -> Connectin
     that was given up before it, and a dead server is noticed within a minute. options are passed to
     nats.connect, and count more. Errors of the connection go to the logger "pqbridge.connection", a
     warning once a minute, unless there is an error_cb.
+
+    Errors: DeniedError if a server refuses the login at the start. Later it is tried again.
     """
-    return Connecting(_connect(servers, {name: o for name, o in options.items() if o is not None}))
+    return Connecting(_connect(Connection(), servers, options))
 
 
-async def _connect(servers: str | list[str] | None, options: dict[str, Any]) -> NATS:
+async def connect_within(timeout: float, servers: str | list[str] | None, options: dict[str, Any]) -> NATS:
+    """Connect as connect does, for that many seconds at most. Errors: NotSentError."""
     nc = Connection()
+    try:
+        return await asyncio.wait_for(_connect(nc, servers, options), timeout)
+    except (asyncio.TimeoutError, Error) as error:
+        at = ", ".join(f"{uri.hostname}:{uri.port}" for uri in nc.servers)
+        last = nc.last_error if isinstance(error, asyncio.TimeoutError) else error
+        why = (last and (str(last) or repr(last))) or "no answer"
+        raise NotSentError(f"no connection to NATS at {at} within {timeout:g} s: {why}") from None
+
+
+async def _connect(nc: Connection, servers: str | list[str] | None, options: dict[str, Any]) -> NATS:
     link = link_of(nc)
     defaults = {"max_reconnect_attempts": -1, "pending_size": 0, "reconnect_time_wait": 0.5, "ping_interval": 20}
-    options = defaults | options
+    options = defaults | {name: option for name, option in options.items() if option is not None}
 
     def first(then: Callable[..., Any], tell: Callable[..., Any] | None) -> Callable[..., Any]:
         async def callback(*args: Any) -> None:
@@ -94,7 +141,7 @@ async def _connect(servers: str | list[str] | None, options: dict[str, Any]) -> 
     async def log(error: Exception) -> None:
         _LOG.log(seldom.level("error"), "the connection to NATS: %s", str(error) or repr(error))
 
-    options["error_cb"] = first(link.notice, options.get("error_cb") or log)
+    options["error_cb"] = first(nc.check, options.get("error_cb") or log)
     for name in ("disconnected_cb", "reconnected_cb", "closed_cb"):
         options[name] = first(link.changed, options.get(name))
     link.poll, link.waits_to_send = _POLL, options["pending_size"] > 0

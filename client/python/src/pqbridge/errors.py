@@ -108,7 +108,7 @@ class NotSentError(PQError):
 
 
 class DeniedError(NotSentError):
-    """The NATS server refused the request or its inbox: the connection lacks a permission."""
+    """The NATS server refused the request or its inbox, as the connection lacks a permission, or the login."""
 
     is_passing = False
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from nats.aio.client import Client as NATS
-from nats.errors import Error
 
 from . import client, queue
 from .errors import NotFoundError, NotSentError, UnknownOutcomeError
@@ -141,13 +140,7 @@ class Client:
     async def _connected(self, running: _Running, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
         async with running.connecting:
             if running.nc is None or running.nc.is_closed:
-                connect = client.connect(self._servers, **self._nats)
-                try:
-                    running.nc = await asyncio.wait_for(connect, self._timeout)
-                except (asyncio.TimeoutError, Error) as error:
-                    where = self._servers or "NATS_URL, or port 4222"
-                    why = str(error) or "is it running, and is this user let in?"
-                    raise NotSentError(f"no connection to a NATS server at {where}: {why}") from error
+                running.nc = await client.connect_within(self._timeout, self._servers, self._nats)
         return await work(client.Client(running.nc, timeout=self._timeout, **self._options))
 
 

@@ -28,7 +28,7 @@ from taskiq.labels import LabelType
 from taskiq.message import BrokerMessage, TaskiqMessage
 
 from . import errors as e
-from .client import Client, connect
+from .client import Client, connect_within
 from .delivery import Delivery, Renewal, Seldom, repeat
 from .job import MAX_PROGRESS, Drop, Outcome, RetryAfter, Snooze, text_of
 from .push import PushOptions
@@ -305,7 +305,7 @@ class PQBroker(AsyncBroker):
 
         Once it has started, it does nothing until shutdown.
 
-        Errors: NotSentError if there is no connection within timeout; BadArgumentError, which says
+        Errors: NotSentError without a connection within timeout, or a login; BadArgumentError, which says
         what to change.
         """
         async with self._starting:
@@ -320,12 +320,8 @@ class PQBroker(AsyncBroker):
                         f"{type(middleware).__name__} sends a second copy of a task that fails. Remove it, and set"
                         " retry_on_error and max_retries: as labels, or of PQBroker for all tasks"
                     )
-            try:
-                # Without a bound, a worker that waits here would ignore SIGTERM.
-                self.nc = await asyncio.wait_for(connect(self._servers, **self._options), self._timeout)
-            except asyncio.TimeoutError:
-                why = "is it running, and is this user let in? The logger pqbridge.connection says more"
-                raise e.NotSentError(f"no connection to NATS within {self._timeout:g} s: {why}") from None
+            # Without a bound, a worker that waits here would ignore SIGTERM.
+            self.nc = await connect_within(self._timeout, self._servers, self._options)
             self._loop, self._settings, self.refused, self.stopped_at = loop, None, "", math.inf
             self.held.clear()
             try:

@@ -265,8 +265,9 @@ export class Connection {
     const number = this.#number;
     let confirmed: boolean | undefined;
     await within(ms, this.nc.flush().then(() => (confirmed = true), () => (confirmed = false)), signal);
-    const prefix = `no permission to receive replies on ${this.inboxPrefix}.>: give the inboxPrefix of this user to connect and to Client`;
-    if (inbox.refused) throw notSent(subject, prefix, inbox.refused);
+    const denied = `no permission to receive replies on ${this.inboxPrefix}.>`;
+    const advice = "give the inboxPrefix of this user to connect and to Client";
+    if (inbox.refused) throw notSent(subject, `${denied}: ${advice}`, inbox.refused);
     if (confirmed === undefined) throw notSent(subject, "the NATS server does not answer");
     if (confirmed) this.#hears = number;
     else await sleep(1); // until the loss of the connection is known here

@@ -30,6 +30,7 @@ from taskiq.kicker import AsyncKicker
 from taskiq.receiver import Receiver
 from taskiq.serializers import PickleSerializer
 
+from pqbridge.client import connect_within
 from pqbridge.taskiq import PQBroker, PQResultBackend
 
 PAGE = Path(__file__).parents[3] / "docs" / "taskiq.md"
@@ -602,11 +603,11 @@ async def test_a_result_that_would_not_be_found_is_refused_when_sent(broker: PQB
 async def test_a_broker_starts_once_until_it_is_shut_down(broker: PQBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     connections: list[NATS] = []
 
-    async def connect(*args: Any, **options: Any) -> NATS:
-        connections.append(await pqbridge.connect(*args, **options))
+    async def connect(*arguments: Any) -> NATS:
+        connections.append(await connect_within(*arguments))
         return connections[-1]
 
-    monkeypatch.setattr("pqbridge.taskiq.connect", connect)
+    monkeypatch.setattr("pqbridge.taskiq.connect_within", connect)
     await asyncio.gather(broker.startup(), broker.startup())
     await broker.startup()
     assert len(connections) == 1

@@ -279,7 +279,7 @@ async def test_a_worker_stops_although_nats_was_never_there(tmp_path: Path, unus
     system = System(tmp_path, f"nats://127.0.0.1:{unused_tcp_port}")
     worker = system.worker(TIMEOUT="1s")
     child = await child_of(worker)
-    await worker.wait_for("no connection to NATS within 1 s")  # the next child waits as the first one did
+    await worker.wait_for(r"no connection to NATS at \S+ within 1 s")  # the next child waits as the first one did
 
     worker.process.send_signal(signal.SIGTERM)
     try:

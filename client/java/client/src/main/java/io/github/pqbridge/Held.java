@@ -95,6 +95,16 @@ final class Held {
         return isAbandoned;
     }
 
+    /** Gives up a job whose handler has not begun, and reports whether it does. */
+    synchronized boolean refuse() {
+        boolean begun = isHandling || isOver;
+        if (!begun) {
+            job.end(Job.Ending.STOPPED);
+            isAbandoned = true;
+        }
+        return !begun;
+    }
+
     /** Interrupts what settles the job. */
     synchronized void giveUp() {
         if (isOver && thread != null) {

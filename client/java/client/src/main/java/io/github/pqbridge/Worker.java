@@ -35,9 +35,8 @@ public final class Worker implements AutoCloseable {
     private final Map<String, Handler> handlers;
 
     private Worker(Builder b) {
-        handlers = new HashMap<>();
-        b.handlers.forEach((type, handler) -> handlers.put(type, b.wrapped(handler)));
-        run = new WorkerRun(b, this::handle);
+        handlers = Map.copyOf(b.handlers);
+        run = new WorkerRun(b, b.wrapped(this::handle));
     }
 
     private void handle(Job job) throws Exception {
@@ -279,7 +278,7 @@ public final class Worker implements AutoCloseable {
 
         /**
          * Sets what runs the handlers. It needs a thread for each job that is done at a time: leases of jobs
-         * that wait for one are renewed meanwhile.
+         * that wait for one are renewed meanwhile. A job that it refuses goes back, and is leased again soon.
          *
          * @param executor the executor, which the caller shuts down after the worker
          * @return this

@@ -14,6 +14,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledFuture;
@@ -37,6 +38,7 @@ final class WorkerRun {
     private final Seldom seldom = new Seldom();
     private volatile Duration length; // of the latest lease
     private volatile boolean isOverdue; // the time to settle is over
+    private volatile boolean isRefused; // the executor had no thread for the last job
 
     private final Object lock = new Object(); // of all below
     private final Set<Held> held = new HashSet<>(); // one for each slot that is taken
@@ -60,12 +62,14 @@ final class WorkerRun {
             if (isStarted) {
                 throw new IllegalStateException("this worker has run before");
             }
-            isStarted = true;
             if (!isStopping) {
-                leasing = new Thread(this::lease, "pqbridge-lease");
-                leasing.setDaemon(true);
-                leasing.start();
+                after(Wire.TEN_YEARS, () -> {}); // keeps the thread of the timer: later there may be none to have
+                Thread thread = new Thread(this::lease, "pqbridge-lease");
+                thread.setDaemon(true);
+                thread.start();
+                leasing = thread;
             }
+            isStarted = true;
         }
     }
 
@@ -162,9 +166,16 @@ final class WorkerRun {
     /** Leases a job whenever a slot is free, until the worker stops. */
     private void lease() {
         Pause pause = new Pause();
+        Pause refusals = new Pause();
         try {
             while (awaitSlot()) {
                 try {
+                    if (isRefused) {
+                        isRefused = false;
+                        o.queue.link.pause(refusals.nanos(), false);
+                    } else {
+                        refusals.reset();
+                    }
                     List<Held> leased = hold(receive(), o.ackWait);
                     leased.forEach(this::begin);
                     if (leased.isEmpty()) {
@@ -174,8 +185,8 @@ final class WorkerRun {
                     }
                 } catch (NotFoundException e) {
                     pause.reset();
-                } catch (PqException e) {
-                    if (isHopeless(e)) {
+                } catch (RuntimeException | Error e) {
+                    if (e instanceof PqException failed && isHopeless(failed)) {
                         fail(e);
                         return;
                     }
@@ -227,7 +238,7 @@ final class WorkerRun {
                 lease.confirm();
                 length = lease.ackWait();
                 all.add(new Held(lease, this::lost, e -> warnSeldom("cannot renew a lease, trying again", e)));
-            } catch (PqException e) {
+            } catch (RuntimeException | Error e) {
                 warnSeldom("a job cannot be read, or its lease was over before it could begin", e);
             }
         }
@@ -244,28 +255,47 @@ final class WorkerRun {
 
     // Doing
 
-    /** Begins a job, or gives it back if the worker has stopped meanwhile. */
+    /** Has the executor do a job, in a thread of its own if it may do it in the one that asks. */
     private void begin(Held h) {
-        synchronized (lock) {
-            if (isStopping) {
-                h.end(Job.Ending.STOPPED);
-            }
-        }
-        try {
-            o.executor.execute(() -> work(h));
-        } catch (RuntimeException | Error noThread) {
-            inBackground(() -> sendBack(h, Outcome.of(Job.Ending.STOPPED)));
-            fail(noThread);
+        Executor first = o.executor == WorkerThreads.HANDLERS ? Runnable::run : background;
+        if (isStopping()) {
+            giveBack(h);
+        } else {
+            execute(h, first, () -> execute(h, o.executor, () -> work(h)));
         }
     }
 
-    private void work(Held h) {
-        ScheduledFuture<?> timer = o.jobTimeout == null
-                ? null
-                : Threads.TIMER.schedule(() -> timeOut(h), o.jobTimeout.toNanos(), TimeUnit.NANOSECONDS);
-        Throwable thrown = null;
-        boolean begins = h.beginHandler(timer);
+    /** Runs a step towards the handler. If it is refused, the job goes back, and leasing pauses. */
+    private void execute(Held h, Executor executor, Runnable step) {
         try {
+            executor.execute(step);
+        } catch (RuntimeException | Error refusal) {
+            if (giveBack(h)) {
+                warnSeldom("no thread for a job, which goes back", refusal);
+            }
+        }
+    }
+
+    /** Sends a job back unless its handler has begun, and reports whether it does. */
+    private boolean giveBack(Held h) {
+        boolean refused = h.refuse();
+        if (refused) {
+            isRefused = true;
+            inBackground(() -> sendBack(h, Outcome.of(Job.Ending.STOPPED)));
+        }
+        return refused;
+    }
+
+    private void work(Held h) {
+        Throwable thrown = null;
+        boolean begins = false;
+        try {
+            if (isStopping()) { // while the executor had no thread for it
+                h.end(Job.Ending.STOPPED);
+            }
+            begins = h.beginHandler(o.jobTimeout == null
+                    ? null
+                    : Threads.TIMER.schedule(() -> timeOut(h), o.jobTimeout.toNanos(), TimeUnit.NANOSECONDS));
             if (begins) {
                 handler.handle(h.job);
             }
@@ -277,7 +307,7 @@ final class WorkerRun {
         }
         try {
             settle(h, begins, thrown);
-        } catch (RuntimeException | Error broken) { // such as a logger that throws
+        } catch (RuntimeException | Error broken) { // such as an exception that throws
             drop(h, broken);
         }
     }
@@ -286,11 +316,7 @@ final class WorkerRun {
     private void drop(Held h, Throwable why) {
         h.letGo();
         free(h, null);
-        try {
-            logUnsettled(h, why);
-        } catch (RuntimeException | Error broken) {
-            // there is nobody to tell
-        }
+        logUnsettled(h, why);
     }
 
     private void settle(Held h, boolean begins, Throwable thrown) {
@@ -373,8 +399,9 @@ final class WorkerRun {
         List<Acks.Done> dones = batch.stream().map(Held::done).toList();
         List<PqException> errors = new ArrayList<>(Collections.nCopies(batch.size(), null));
         List<Held> following = List.of();
+        boolean stops = isStopping();
         try {
-            if (isStopping()) {
+            if (stops) {
                 errors = Acks.together(dones);
             } else {
                 following = hold(Acks.andLease(dones, o.holder), batch.get(0).lease.ackWait());
@@ -396,6 +423,8 @@ final class WorkerRun {
             PqException e = errors.get(i);
             if (e == null) {
                 free(h, next.hasNext() ? next.next() : null);
+            } else if (stops && e.code() == 500) {
+                drop(h, e);
             } else {
                 alone(h, e.unknown() || e.code() == 500 || e.code() == 503);
             }
@@ -423,7 +452,7 @@ final class WorkerRun {
             }
         });
         try {
-            o.executor.execute(acknowledge);
+            WorkerThreads.HANDLERS.execute(acknowledge);
         } catch (RejectedExecutionException | OutOfMemoryError noThread) {
             acknowledge.run();
         }
@@ -472,7 +501,7 @@ final class WorkerRun {
         Pause pause = new Pause();
         try {
             Acks.repeat(send, e -> {
-                if (!isOverdue && !isHopeless(e) && goOn("cannot settle a job, trying again", e, pause)) {
+                if (!isOverdue && e.passing() && e.code() != 500 && goOn("cannot settle a job, trying again", e, pause)) {
                     return true;
                 }
                 if (e instanceof DeniedException) {
@@ -491,7 +520,7 @@ final class WorkerRun {
     }
 
     /** Waits before another attempt, and reports whether there should be one. */
-    private boolean goOn(String what, PqException e, Pause pause) {
+    private boolean goOn(String what, Throwable e, Pause pause) {
         if (e instanceof CallInterruptedException) {
             return false; // only the end of the worker interrupts
         }
@@ -525,12 +554,16 @@ final class WorkerRun {
         return closed || refused || e instanceof DeniedException;
     }
 
-    private void warnSeldom(String what, PqException e) {
+    private void warnSeldom(String what, Throwable e) {
         log(seldom.level(what, WARNING), what, e);
     }
 
     private void log(Level level, String what, Throwable error) {
-        o.logger.log(level, o.queue + ": " + what, error);
+        try {
+            o.logger.log(level, o.queue + ": " + what, error);
+        } catch (RuntimeException | Error broken) {
+            // jobs go on without a log
+        }
     }
 
     private static String named(Held h) {

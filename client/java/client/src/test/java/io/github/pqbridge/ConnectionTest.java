@@ -237,7 +237,7 @@ class ConnectionTest {
     @Test
     void interruptsEndConnecting() throws Exception {
         server = TestServer.nats(""); // which others of these tests connect to
-        Options options = PqClient.options().server("nats://127.0.0.1:1").connectionName("interrupted").build();
+        Options options = PqClient.options().server("nats://127.0.0.1:1").build();
         Thread caller = Thread.currentThread();
         Thread other = new Thread(() -> {
             while (caller.getState() != Thread.State.WAITING) {
@@ -249,8 +249,9 @@ class ConnectionTest {
         assertThrows(CallInterruptedException.class, () -> PqClient.connect(options));
         assertTrue(Thread.interrupted());
         other.join();
-        TestServer.await("nobody tries any more", () -> Thread.getAllStackTraces().keySet().stream()
-                .noneMatch(thread -> thread.getName().startsWith("interrupted")));
+        TestServer.await("nobody tries any more", () -> Thread.getAllStackTraces().values().stream()
+                .flatMap(Stream::of)
+                .noneMatch(call -> call.getMethodName().equals("connectImpl")));
     }
 
     /** An item that comes to an interrupted call is given back. */

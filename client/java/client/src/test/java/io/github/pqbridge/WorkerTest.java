@@ -10,15 +10,21 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.ResourceBundle;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
@@ -129,6 +135,17 @@ class WorkerTest {
         worker.close();
     }
 
+    /** A middleware sees jobs of types that nobody handles. */
+    @Test
+    void middlewareSeesUnknownTypes() throws InterruptedException {
+        Worker worker = Worker.builder(queue).retryDelay(Duration.ofMinutes(1)).handle("known", job -> {}).middleware((job, next) -> {
+            heard.add(assertThrows(RuntimeException.class, () -> next.handle(job)).getMessage());
+        }).start();
+        queue.push(Push.of("").type("other"));
+        hears("nobody handles jobs of type \"other\"");
+        worker.close();
+    }
+
     /** What is logged about a job names its queue and its type, which may have braces. */
     @Test
     void logsNameQueueAndType() throws InterruptedException {
@@ -190,23 +207,101 @@ class WorkerTest {
                 throw new IllegalStateException("it fails");
             }
             heard.add("next");
-        }).start();
+            try {
+                new CountDownLatch(1).await();
+            } finally {
+                heard.add("" + job.ending().orElseThrow());
+            }
+        }).jobTimeout(Duration.ofMillis(200)).start();
         queue.push("");
         queue.push("");
-        hears("next");
+        hears("next", "TIMEOUT");
         worker.stop(Duration.ZERO);
     }
 
-    /** A worker whose executor has no thread any more ends, says why, and gives its job back. */
+    /** An executor may refuse jobs, lack threads, run jobs at once or fail afterwards: all are done, each once. */
     @Test
-    void missingThreadsEndTheWorker() throws InterruptedException {
-        Worker worker = Worker.builder(queue).executor(task -> {
-            throw new OutOfMemoryError("unable to create native thread");
-        }).handle(job -> heard.add("never")).start();
+    void executorsMayDoAnything() throws InterruptedException {
+        AtomicInteger calls = new AtomicInteger();
+        Executor refuses = task -> {
+            if (calls.getAndIncrement() % 2 == 0) {
+                throw new RejectedExecutionException("the pool is full");
+            }
+            new Thread(task).start();
+        };
+        Executor lacksThreads = task -> {
+            if (calls.getAndIncrement() < 4) {
+                throw new OutOfMemoryError("unable to create native thread");
+            }
+            new Thread(task).start();
+        };
+        Executor failsAfterwards = task -> {
+            task.run();
+            throw new IllegalStateException("after the job");
+        };
+        var callerRuns = new ThreadPoolExecutor(
+                1, 1, 0, TimeUnit.SECONDS, new SynchronousQueue<>(), new ThreadPoolExecutor.CallerRunsPolicy());
+        for (Executor executor : List.of(refuses, lacksThreads, Runnable::run, failsAfterwards, callerRuns)) {
+            calls.set(0);
+            CountDownLatch both = new CountDownLatch(2);
+            Worker worker = Worker.builder(queue).executor(executor).concurrency(2).handle(job -> {
+                if (job.type().equals("both")) { // at a time
+                    both.countDown();
+                    await(both);
+                }
+                heard.add(job.text());
+            }).start();
+            Set<String> done = new TreeSet<>();
+            for (int i = 0; i < 6; i++) {
+                queue.push(Push.of("" + i).type(i < 2 ? "both" : ""));
+            }
+            for (int i = 0; i < 6; i++) {
+                String text = heard.poll(1, TimeUnit.MINUTES);
+                assertTrue(text != null, "done are " + done);
+                done.add(text);
+            }
+
+            assertEquals(Set.of("0", "1", "2", "3", "4", "5"), done);
+            TestServer.await("all are acknowledged", () -> queue.items(ItemsQuery.of()).count() == 0);
+            assertFalse(worker.ended().isDone());
+            worker.close();
+            assertTrue(heard.isEmpty());
+        }
+        callerRuns.shutdown();
+    }
+
+    /** A stop waits for a job that its executor runs at once, and the job is done. */
+    @Test
+    void stopWaitsForJobsInTheThreadThatAsks() throws InterruptedException {
+        CountDownLatch release = new CountDownLatch(1);
+        Worker worker = Worker.builder(queue).executor(Runnable::run).handle(job -> {
+            heard.add("begun");
+            await(release);
+            job.result("" + job.deliveries(), Codec.TEXT);
+        }).start();
+        Pushed pushed = queue.push(Push.of("").keep(Duration.ofHours(1)));
+        hears("begun");
+        Thread stop = new Thread(() -> worker.stop(TestServer.PATIENCE));
+        stop.start();
+        TestServer.await("the worker stops", () -> stop.getState() == Thread.State.WAITING);
+        release.countDown();
+        stop.join();
+        assertEquals("1", queue.result(pushed.id()).text());
+    }
+
+    /** Once a worker stops, no job begins that its executor had no thread for. */
+    @Test
+    void waitingJobsDoNotBeginDuringAStop() throws InterruptedException {
+        BlockingQueue<Runnable> tasks = new LinkedBlockingQueue<>();
+        Worker worker = Worker.builder(queue).executor(tasks::add).handle(job -> heard.add("never")).start();
         queue.push("");
-        var failure = assertThrows(CompletionException.class, () -> worker.ended().join());
-        assertEquals("unable to create native thread", failure.getCause().getMessage());
-        TestServer.await("the job is back", () -> counts("ready"));
+        Runnable task = tasks.poll(1, TimeUnit.MINUTES);
+        Thread stop = new Thread(() -> worker.stop(TestServer.PATIENCE));
+        stop.start();
+        TestServer.await("the worker stops", () -> stop.getState() == Thread.State.WAITING);
+        task.run();
+        stop.join();
+        assertTrue(counts("ready"));
         assertTrue(heard.isEmpty());
     }
 
@@ -255,6 +350,33 @@ class WorkerTest {
         }
         all.forEach(CompletableFuture::join);
         assertEquals(400, queue.len());
+    }
+
+    /** Futures complete while handlers compute, however many. */
+    @Test
+    void futuresDoNotWaitForHandlers() throws Exception {
+        int threads = 2 * Runtime.getRuntime().availableProcessors();
+        CountDownLatch begun = new CountDownLatch(Runtime.getRuntime().availableProcessors());
+        AtomicBoolean isOver = new AtomicBoolean();
+        Worker worker = Worker.builder(queue).concurrency(threads).handle(job -> {
+            begun.countDown();
+            while (!isOver.get()) {
+                Thread.onSpinWait();
+            }
+        }).start();
+        for (int i = 0; i < threads; i++) {
+            queue.push("");
+        }
+        await(begun);
+        try {
+            Queue other = client.priorityQueue("other");
+            Pushed pushed = other.pushAsync(Push.of("")).thenApply(p -> p).get(1, TimeUnit.MINUTES);
+            var result = other.resultAsync(JobName.id(pushed.id()), Duration.ZERO).get(1, TimeUnit.MINUTES);
+            assertEquals(State.READY, result.state());
+        } finally {
+            isOver.set(true);
+            worker.close();
+        }
     }
 
     /** A lost lease interrupts its handler, and nothing that the same thread does next. */
@@ -398,6 +520,22 @@ class WorkerTest {
         hears("ended");
         assertEquals(State.READY, queue.get(id).state());
         assertEquals(0, queue.get(id).deliveries());
+    }
+
+    /** Following a chain has no limit. */
+    @Test
+    void chainsHaveNoLimit() {
+        queue.configure(Settings.of().next(queue.name()).keep(Duration.ofHours(1)).trail(2));
+        Worker worker = Worker.builder(queue).handle(job -> {
+            int n = Integer.parseInt(job.text());
+            if (n < 100) {
+                job.next(queue.name(), Push.of("" + (n + 1)));
+            }
+            job.result("end of " + n, Codec.TEXT);
+        }).start();
+        String first = queue.push("1").id();
+        assertEquals("end of 100", queue.follow(JobName.id(first), TestServer.PATIENCE).text());
+        worker.close();
     }
 
     /** Options that no worker can have are refused when they are set. */

@@ -138,6 +138,49 @@ func TestWorkflowsAreSafe(t *testing.T) {
 	}
 }
 
+// A job that may publish runs no code of others: it takes files that a job without rights has
+// built. A plugin or an install script that was tampered with gets neither a token nor a key.
+func TestPublishersBuildNothing(t *testing.T) {
+	var workflow struct {
+		Jobs map[string]struct {
+			Environment string
+			Permissions map[string]string
+			Steps       []struct{ Uses, Run string }
+		}
+	}
+	must(t, yaml.Unmarshal(read(t, root, ".github", "workflows", "release.yml"), &workflow))
+
+	takes := []string{
+		"actions/checkout", "actions/download-artifact", "actions/attest-build-provenance",
+	}
+	builds := regexp.MustCompile(`\b(make|docker|go|mvn|apt-get) |\bnpm (ci|install|i|exec)\b`)
+	publishers := 0
+
+	for name, job := range workflow.Jobs {
+		rights := slices.Collect(maps.Values(job.Permissions))
+		if job.Environment == "" && !slices.Contains(rights, "write") {
+			continue
+		}
+		publishers++
+
+		for _, step := range job.Steps {
+			action, _, _ := strings.Cut(step.Uses, "@")
+			if action != "" && !slices.Contains(takes, action) {
+				t.Errorf("job %s may publish, and uses %s", name, action)
+			}
+
+			run := strings.ReplaceAll(step.Run, "npm ci --ignore-scripts", "")
+			if found := builds.FindString(run); found != "" {
+				t.Errorf("job %s may publish, and runs %q", name, found)
+			}
+		}
+	}
+
+	if publishers < 6 {
+		t.Errorf("%d jobs publish: does the test still see them?", publishers)
+	}
+}
+
 // pip installs only files whose hashes are known. What is asked for by hand is in the lists with
 // the hashes, at that version.
 func TestRequirementsHaveHashes(t *testing.T) {

@@ -102,31 +102,25 @@ func TestFrozenNATSCountsAsGone(t *testing.T) {
 }
 
 // A bridge whose login is refused after its connection was lost says so, and is ready again once
-// NATS lets it in.
+// NATS lets it in. By default the NATS client would give up at the second refusal.
 func TestRefusedAfterALostConnection(t *testing.T) {
 	var log syncLog
-	password := func(password string) func(*server.Options) {
-		return func(o *server.Options) {
-			o.Users = []*server.User{{Username: "bridge", Password: password}, {Username: "other"}}
-			o.NoAuthUser = "other"
-		}
-	}
-
+	gate := new(testenv.Gate)
 	e := start(t, testenv.Options{
-		NATS: password("old"),
+		NATS: func(o *server.Options) { o.CustomClientAuthentication = gate },
 		Bridge: func(o *bridge.Options) {
 			o.Logger = log.logger()
-			o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "old"))
+			o.NATSOptions = append(o.NATSOptions, nats.UserInfo("bridge", "s3cret"))
 		},
 	})
 
-	e.NATS.Change(password("new"))
+	gate.Refuse("bridge")
 	e.NATS.Restart()
 	notReady(t, e.Bridge, "nats: not connected: NATS refuses the login")
 	log.wantSays(t, "NATS refuses the login")
+	gate.HasRefused(t, 3)
 
-	e.NATS.Change(password("old"))
-	e.NATS.Restart()
+	gate.Refuse()
 
 	e.Bridge.WaitReady()
 }

@@ -49,12 +49,12 @@ func ExampleQueue_Result() {
 // A Call is a function call that survives the crash of either end. The worker may be another
 // program.
 func ExampleQueue_Call() {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
+	ctx, stop := context.WithCancel(context.Background())
+	nc, err := client.Connect(ctx, url)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	ctx, stop := context.WithCancel(context.Background())
 
 	jobs := client.New(nc).PriorityQueue("called-jobs")
 	worker, err := jobs.NewWorker(client.Returns(
@@ -102,12 +102,12 @@ type (
 )
 
 func ExampleFunction() {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
+	ctx, stop := context.WithCancel(context.Background())
+	nc, err := client.Connect(ctx, url)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	ctx, stop := context.WithCancel(context.Background())
 
 	jobs := client.New(nc).PriorityQueue("counts")
 	worker, err := jobs.NewWorker(Count.Work(

@@ -93,13 +93,13 @@ var errBusy, errNonsense = errors.New("busy"), errors.New("nonsense")
 
 // On SIGINT and SIGTERM the worker finishes the jobs under way, and begins no others.
 func ExampleWorker() {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	nc, err := client.Connect(ctx, url)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 
 	jobs := client.New(nc).PriorityQueue("workers-jobs")
 	worker, err := jobs.NewWorker(func(ctx context.Context, job *client.Job) error {
@@ -133,12 +133,12 @@ func ExampleWorker() {
 
 // One worker for two queues: of ten jobs, nine are urgent as long as there are that many.
 func ExampleNewWorker() {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
+	ctx, stop := context.WithCancel(context.Background())
+	nc, err := client.Connect(ctx, url)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	ctx, stop := context.WithCancel(context.Background())
 
 	c := client.New(nc)
 	urgent, mail := c.PriorityQueue("urgent"), c.FIFOQueue("mail")
@@ -210,12 +210,12 @@ func ExampleQueue_PushMany() {
 
 // Items are pushed as they come, without waiting for each.
 func ExampleProducer() {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
+	ctx := context.Background()
+	nc, err := client.Connect(ctx, url)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	ctx := context.Background()
 
 	// PushAsync waits while 1,000 pushes are under way.
 	jobs := client.New(nc).PriorityQueue("async-jobs")

@@ -20,11 +20,10 @@ import (
 // other, waits while there is none, and survives restarts of bridges and NATS servers. Each job is
 // done at least once, and by one worker at a time as long as that worker extends its lease in time.
 //
-// The connection should reconnect indefinitely: nats.MaxReconnects(-1) and
-// nats.IgnoreAuthErrorAbort(). Otherwise the NATS client closes it after two minutes without a
-// server, or at the second time that the server refuses the login, and Run returns. With
-// nats.PingInterval(20*time.Second) it notices within a minute, not six, that the machine of the
-// server is gone.
+// The connection should be one of [Connect], or have its options. Otherwise the NATS client closes
+// it after two minutes without a server, or at the second time that the server refuses the login,
+// and Run returns; and it notices after six minutes, not one, that the machine of the server is
+// gone.
 //
 // # Requests
 //

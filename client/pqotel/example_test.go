@@ -15,12 +15,12 @@ import (
 
 // The program has set the global providers of package otel.
 func Example() {
-	nc, err := nats.Connect(nats.DefaultURL, nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort())
+	ctx := context.Background()
+	nc, err := client.Connect(ctx, nats.DefaultURL)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	ctx := context.Background()
 
 	otel.SetTextMapPropagator(propagation.TraceContext{})
 	telemetry, err := pqotel.New(pqotel.Config{})

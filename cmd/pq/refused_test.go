@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -16,58 +15,10 @@ import (
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
-// gatekeeper decides which users a NATS server lets in: all, or all but some, and counts how often
-// it refuses those.
-type gatekeeper struct {
-	mu      sync.Mutex
-	refused map[string]int // nil while everybody may come in
-}
-
-// Check implements server.Authentication.
-func (g *gatekeeper) Check(c server.ClientAuthentication) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	user := c.GetOpts().Username
-
-	if _, refuse := g.refused[user]; !refuse {
-		return true
-	}
-
-	g.refused[user]++
-	return false
-}
-
-func (g *gatekeeper) refuse(users ...string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.refused = map[string]int{}
-
-	for _, user := range users {
-		g.refused[user] = 0
-	}
-}
-
-// hasRefused waits until it has refused each user that often.
-func (g *gatekeeper) hasRefused(t *testing.T, times int) {
-	t.Helper()
-	testenv.Eventually(t, func() error {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-
-		for user, n := range g.refused {
-			if n < times {
-				return fmt.Errorf("%s was refused %d times, want %d", user, n, times)
-			}
-		}
-
-		return nil
-	})
-}
-
 // pq work and pq watch go on once NATS lets them in again, and say meanwhile that it does not. By
 // default the NATS client would give up at the second refusal.
 func TestRefusedLogins(t *testing.T) {
-	gate := new(gatekeeper)
+	gate := new(testenv.Gate)
 	c, env := newCLIOn(t, testenv.Options{NATS: func(o *server.Options) {
 		o.CustomClientAuthentication = gate
 	}})
@@ -78,11 +29,11 @@ func TestRefusedLogins(t *testing.T) {
 	work.sees(&work.stdout, "first")
 	watch.sees(&watch.stdout, "\tjobs\t")
 
-	gate.refuse("worker", "watcher")
+	gate.Refuse("worker", "watcher")
 	env.NATS.Restart()
-	gate.hasRefused(t, 2)
+	gate.HasRefused(t, 3)
 
-	gate.refuse()
+	gate.Refuse()
 	env.Bridge.WaitReady()
 	c.ok("second", "push", "jobs")
 	c.ok("later", "push", "jobs", "--delay", "1h")
@@ -143,7 +94,7 @@ func TestWorkSaysThatTLSIsRefused(t *testing.T) {
 func TestDashboardSaysWhyNATSIsAway(t *testing.T) {
 	t.Parallel()
 
-	gate := new(gatekeeper)
+	gate := new(testenv.Gate)
 	env := testenv.New(t, testenv.Options{Stopped: true, NATS: func(o *server.Options) {
 		o.CustomClientAuthentication = gate
 	}})
@@ -175,24 +126,24 @@ func TestDashboardSaysWhyNATSIsAway(t *testing.T) {
 	board.sees(&board.stderr, away)
 	ready(http.StatusServiceUnavailable, "NATS is unreachable: "+away)
 
-	gate.refuse("ann")
+	gate.Refuse("ann")
 	env.NATS.Start()
 	board.sees(&board.stderr, refused)
 	ready(http.StatusServiceUnavailable, "NATS is unreachable: "+refused)
 
-	gate.hasRefused(t, 2)
+	gate.HasRefused(t, 2)
 
-	gate.refuse()
+	gate.Refuse()
 	board.sees(&board.stderr, back)
 	ready(http.StatusOK, "")
 
 	// The reason is the last one, and the log has each only once.
-	gate.refuse("ann")
+	gate.Refuse("ann")
 	env.NATS.Restart()
 	ready(http.StatusServiceUnavailable, "NATS is unreachable: "+refused)
 	env.NATS.Stop()
 	ready(http.StatusServiceUnavailable, "NATS is unreachable: "+away)
-	gate.refuse()
+	gate.Refuse()
 	env.NATS.Start()
 	ready(http.StatusOK, "")
 

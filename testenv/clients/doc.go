@@ -4,10 +4,12 @@
 // the queue afterwards must be the same in each language.
 //
 // A driver is a thin program over one client. It knows no scenario: commands say what to do, and
-// the value of a job says what its handler does. It connects to NATS_URL, trying again until that
-// succeeds, prints {"event":"ready"}, and then obeys the commands on its standard input until that
-// ends. Logs go to standard error. SIGTERM stops all workers with the default timeout and ends the
-// driver with status 0.
+// the value of a job says what its handler does. It connects to NATS_URL as the page of its
+// language tells, with no loop or option that the page does not have. Only its pause between
+// attempts to connect again may be shorter. If that fails, it ends with another status than 0.
+// Otherwise it prints {"event":"ready"}, and then obeys the commands on its standard input until
+// that ends. Logs go to standard error. SIGTERM stops all workers with the default timeout and ends
+// the driver with status 0.
 //
 // These variables configure the client, if they are set: PQ_PREFIX and PQ_FIFO_PREFIX (subjects),
 // PQ_INBOX_PREFIX (inboxes), PQ_TIMEOUT (a duration, for each reply), NATS_USER and NATS_PASSWORD.

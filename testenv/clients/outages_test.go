@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/bridge"
@@ -23,6 +24,8 @@ var outages = []scenario{
 	{"bridge restarted", bridgeRestarted},
 	{"worker started before NATS", startedBeforeNATS},
 	{"worker started before the bridge", startedBeforeTheBridge},
+	{"a login that is refused at the start", refusedAtTheStart},
+	{"a login that is refused after a restart", refusedAfterARestart},
 	{"no bridge", noBridge},
 	{"lost reply, then 409", lostReply},
 	{"acknowledgements that get 500 or 503", failingAcks},
@@ -108,6 +111,52 @@ func startedBeforeTheBridge(s *story) {
 	d.hears("start job1 1", "end job1 done")
 	d.pushes("job2", in{"queue": "other"})
 	d.hears("start job2 1 other", "end job2 done other")
+}
+
+// guarded starts a NATS server that refuses whom the gate refuses.
+func (s *story) guarded() *testenv.Gate {
+	s.Helper()
+	gate := new(testenv.Gate)
+	s.begin(testenv.Options{NATS: func(o *server.Options) { o.CustomClientAuthentication = gate }})
+	return gate
+}
+
+// A program with a wrong password does not wait for another one: it ends, and says why.
+func refusedAtTheStart(s *story) {
+	s.guarded().Refuse("me")
+
+	d := s.start(s.language, "NATS_USER=me", "NATS_PASSWORD=wrong")
+
+	select {
+	case <-d.done:
+	case <-time.After(testenv.Patience):
+		s.Fatalf("%s goes on", d.name)
+	}
+	if said := d.log.String(); d.err == nil || !strings.Contains(strings.ToLower(said), "auth") {
+		s.Errorf("%s ended with %v, and said %q: want an error, and that the login is refused",
+			d.name, d.err, said)
+	}
+}
+
+// NATS that comes back and refuses the login for a while ends no worker: an operator may have to
+// correct its users first.
+func refusedAfterARestart(s *story) {
+	gate := s.guarded()
+	d := s.driver("NATS_USER=me", "NATS_PASSWORD=right")
+	d.pushes("job1", in{"value": do(step{"wait", "1s"})})
+	d.answers("work", in{"ackWait": "1h"}, `null`)
+	d.answers("work", in{"worker": "idle", "queue": "idle"}, `null`)
+	d.hears("start job1 1")
+
+	gate.Refuse("me")
+	s.env.NATS.Restart()
+	gate.HasRefused(s, 6)
+	gate.Refuse()
+
+	d.hears("end job1 done")
+	d.pushes("job2", in{"queue": "idle"})
+	d.hears("start job2 1 idle", "end job2 done idle")
+	s.holds("jobs")
 }
 
 // Without a bridge, calls that do not wait say so.

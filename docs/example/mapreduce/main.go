@@ -19,13 +19,11 @@ import (
 )
 
 func main() {
-	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL),
-		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
-		nats.PingInterval(20*time.Second))
-	check(err)
-	defer nc.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	nc, err := client.Connect(ctx, cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL))
+	check(err)
+	defer nc.Close()
 
 	words := client.New(nc).PriorityQueue("words")
 	var mux client.Mux

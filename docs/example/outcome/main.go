@@ -26,13 +26,11 @@ type Person struct{ Name string }
 type Greeting struct{ Text string }
 
 func main() {
-	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL),
-		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
-		nats.PingInterval(20*time.Second))
-	check(err)
-	defer nc.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	nc, err := client.Connect(ctx, cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL))
+	check(err)
+	defer nc.Close()
 	greetings := client.New(nc).PriorityQueue("greetings")
 
 	switch {

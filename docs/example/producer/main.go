@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -15,12 +14,10 @@ import (
 )
 
 func main() {
-	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL),
-		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
-		nats.PingInterval(20*time.Second))
+	ctx := context.Background()
+	nc, err := client.Connect(ctx, cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL))
 	check(err)
 	defer nc.Close()
-	ctx := context.Background()
 
 	invitations := client.New(nc).PriorityQueue("invitations")
 	producer, err := invitations.NewProducer(client.ProducerOptions{})

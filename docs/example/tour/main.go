@@ -16,11 +16,10 @@ import (
 )
 
 func main() {
-	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL),
-		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.PingInterval(20*time.Second))
+	ctx := context.Background()
+	nc, err := client.Connect(ctx, cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL))
 	check(err)
 	defer nc.Close()
-	ctx := context.Background()
 	queues := client.New(nc)
 
 	push(ctx, queues.PriorityQueue("tour"))

@@ -21,14 +21,12 @@ import (
 )
 
 func main() {
-	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL),
-		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
-		nats.PingInterval(20*time.Second))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	nc, err := client.Connect(ctx, cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL))
 	check(err)
 	defer nc.Close()
 	check(os.MkdirAll(outbox, 0o755))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 
 	letters := client.New(nc).PriorityQueue("letters")
 	worker, err := letters.NewWorker(send, client.WorkerOptions{

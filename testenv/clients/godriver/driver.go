@@ -43,7 +43,7 @@ func Main() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 
-	nc, err := connect()
+	nc, err := connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -81,29 +81,18 @@ func Main() error {
 	return err
 }
 
-// connect connects to NATS, whenever that is there.
-func connect() (*nats.Conn, error) {
-	connected := make(chan struct{})
+// connect connects to NATS.
+func connect(ctx context.Context) (*nats.Conn, error) {
 	options := []nats.Option{
-		nats.RetryOnFailedConnect(true),
-		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // the client has it
-		nats.ConnectHandler(func(*nats.Conn) { close(connected) }),
 	}
-
 	if user := os.Getenv("NATS_USER"); user != "" {
 		options = append(options, nats.UserInfo(user, os.Getenv("NATS_PASSWORD")))
 	}
 	if prefix := os.Getenv("PQ_INBOX_PREFIX"); prefix != "" {
 		options = append(options, nats.CustomInboxPrefix(prefix))
 	}
-
-	nc, err := nats.Connect(os.Getenv("NATS_URL"), options...)
-	if err == nil {
-		<-connected
-	}
-	return nc, err
+	return client.Connect(ctx, os.Getenv("NATS_URL"), options...)
 }
 
 // object is a JSON object.

@@ -27,7 +27,7 @@ from celery.contrib.testing.worker import start_worker
 from celery.events import EventReceiver
 from kombu.common import Broadcast
 
-from pqbridge.celery import LostError, Transport, options_of
+from pqbridge.celery import _MAILBOXES, LostError, ResultLostError, Transport, options_of
 
 Work = Callable[[], Any]
 
@@ -85,6 +85,32 @@ async def test_an_item_has_the_task_in_its_headers(queue: Queue, url: str) -> No
     await run(app.close)
 
 
+@pytest.mark.parametrize(("tenant", "group"), [(0, "0"), (False, "False"), ("", ""), (None, "")])
+async def test_a_group_is_any_value_but_none_and_an_empty_text(queue: Queue, url: str, tenant: Any, group: str) -> None:
+    app = app_at(url, queue.name, broker_transport_options={"group_header": "tenant"})
+
+    await run(app.send_task, "mail", headers={"tenant": tenant})
+
+    assert [item.group async for item in queue.items()] == [group]
+    await run(app.close)
+
+
+PAST = datetime(2020, 1, 1, tzinfo=timezone.utc)
+NOW: list[dict[str, Any]] = [{"countdown": 0}, {"countdown": -5}, {"eta": PAST}, {"expires": 0}, {"expiration": 0}]
+
+
+@pytest.mark.parametrize("options", [{"priority": 0}, {"priority": None}, *NOW])
+async def test_a_task_for_now_is_ready_at_once(queue: Queue, url: str, options: dict[str, Any]) -> None:
+    app = app_at(url, queue.name)
+
+    await run(app.send_task, "mail", **options)
+
+    info = await queue.info()
+    assert (info["ready"], info["delayed"]) == (1, 0)
+    assert [item.priority async for item in queue.items()] == [0]
+    await run(app.close)
+
+
 async def test_a_task_that_is_sent_again_is_another_item(queue: Queue, url: str) -> None:
     app = app_at(url, queue.name)
     for _ in range(2):
@@ -120,7 +146,7 @@ async def test_the_order_of_redis_is_an_option(queue: Queue, url: str) -> None:
     await run(app.close)
 
 
-@pytest.mark.parametrize("body", [{"a": "ä"}, "text", b"\x00\xff", None, 5, "x" * 200_000])
+@pytest.mark.parametrize("body", [{"a": "ä"}, "text", b"\x00\xff", None, 5, 0, False, [], {}, "x" * 200_000])
 async def test_a_message_comes_as_it_was_sent(queue: Queue, connection: kombu.Connection, body: Any) -> None:
     for mode in (1, 2):
         target = kombu.Queue(queue.name if mode == 2 else f"{queue.name}-t", durable=mode == 2, auto_delete=mode == 1)
@@ -275,6 +301,34 @@ async def test_get_and_the_number_of_messages(queue: Queue, connection: kombu.Co
     await run(work)
 
 
+async def test_purge_empties_all_queues_beside_one_that_broadcasts(queue: Queue, url: str) -> None:
+    app = app_at(url, queue.name, task_queues=(Broadcast("tell"), kombu.Queue(queue.name)))
+    for options in ({}, {"countdown": 60}, {"countdown": 60}):
+        await run(app.send_task, "mail", **options)
+
+    def work() -> list[int]:
+        with app.connection() as connection:  # as `celery purge` does
+            return [connection.default_channel.queue_purge(name) for name in app.amqp.queues]
+
+    assert await run(work) == [0, 3]
+    assert await queue.len() == 0
+    await run(app.close)
+
+
+async def test_a_queue_that_is_deleted_has_no_tasks_left(queue: Queue, connection: kombu.Connection) -> None:
+    exchange = kombu.Exchange("", type="direct")
+    for n in range(2):
+        await run(connection.Producer().publish, n, routing_key=queue.name)
+    bound = await run(kombu.Queue(queue.name, exchange), connection.default_channel)
+
+    assert await run(bound.delete, if_empty=True) == 0
+    with pytest.raises(NotImplementedError, match="if_unused"):
+        await run(bound.delete, if_unused=True)
+    assert await queue.len() == 2
+    assert await run(bound.delete) == 2
+    assert await queue.len() == 0
+
+
 # What goes over core NATS
 
 
@@ -325,6 +379,66 @@ async def test_results_over_rpc_and_events(queue: Queue, url: str) -> None:
     assert await run(work) == (3, 7)
     assert {"task-sent", "task-received", "task-started", "task-succeeded"} <= set(seen)
     await run(app.close)
+
+
+@pytest.mark.parametrize("serializer", ["json", "pickle"])
+async def test_a_result_without_room_fails_its_get_and_later_ones_stay(
+    queue: Queue, url: str, monkeypatch: pytest.MonkeyPatch, serializer: str
+) -> None:
+    monkeypatch.setattr("pqbridge.celery._KEPT", 50_000)
+    own = {"result_serializer": serializer, "accept_content": ["json", serializer], "task_track_started": True}
+    app = app_at(url, queue.name, result_backend="rpc://", **own)
+
+    @app.task(name="text", shared=False)
+    def text() -> str:
+        return "x" * 10_000
+
+    def work() -> tuple[int, list[Any]]:
+        sent = [text.delay() for _ in range(9)]
+        with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=PATIENCE):
+            wait_for(lambda: any(b"SUCCESS" in data and sent[-1].id.encode() in data for data in kept()))
+        size = sum(map(len, kept()))
+        return size, [one.get(timeout=PATIENCE, propagate=False) for one in sent]
+
+    size, results = await run(work)
+    lost = [isinstance(result, ResultLostError) for result in results]
+    assert lost == sorted(lost, reverse=True) and True in lost and size <= 50_000
+    assert results[lost.count(True) :] == ["x" * 10_000] * lost.count(False) != []
+    assert "was dropped, as" in str(results[0])
+    await run(app.close)
+
+
+def kept() -> list[bytes]:
+    """Return the messages of core NATS that wait in this process."""
+    return [message.data for box in list(_MAILBOXES.values()) for message in list(box.kept)]
+
+
+def wait_for(is_so: Callable[[], Any]) -> None:
+    end = monotonic() + PATIENCE
+    while not is_so():
+        assert monotonic() < end
+        threading.Event().wait(0.02)
+
+
+async def test_messages_for_a_consumer_that_takes_none_are_bounded_by_bytes(
+    name: str, connection: kombu.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pqbridge.celery._KEPT", 50_000)
+    target = kombu.Queue(name, durable=False, auto_delete=True)
+    got: list[Any] = []
+
+    def work() -> None:
+        with connection.Consumer(target, on_message=got.append, accept=["text/plain"], no_ack=True):
+            for n in range(9):
+                connection.Producer().publish(f"{n}" * 10_000, routing_key=name, delivery_mode=1)
+            wait_for(lambda: any(data.startswith(b"8") for data in kept()))
+            assert sum(map(len, kept())) <= 50_000
+            while not got or not got[-1].payload.startswith("8"):
+                connection.drain_events(timeout=PATIENCE)
+
+    await run(work)
+    taken = [int(message.payload[0]) for message in got]
+    assert taken == list(range(9 - len(got), 9)) and 1 < len(got) < 9
 
 
 async def test_persistent_results_wait_as_items(queue: Queue, url: str) -> None:

@@ -334,7 +334,7 @@ async def test_a_worker_that_is_frozen_loses_its_task_and_its_late_acknowledgeme
     assert Path(f"/proc/{child}").exists() and second != child  # nobody stops its pool process
     system.go("go")
     assert await system.result(sent) == "go"
-    await frozen.wait_for("was settled too late")
+    await frozen.wait_for("ended after its lease was lost, so this is not acknowledged")
     await system.counts(ready=0, leased=0)
     await system.noted("begin go", "begin go", "end go", "end go")
 
@@ -348,12 +348,14 @@ async def test_a_worker_that_is_cut_off_goes_on_once_the_network_is_back(system:
 
         cut.clear()
         await system.counts(ready=1, leased=0)  # others may have it
+        await worker.wait_for(r"lost the lease of wait\[.*, and another worker may run it, unless it was removed")
         system.go("go")
         await system.noted("begin go", "end go")
         cut.set()
 
         assert await system.result(sent) == "go"
         await system.counts(ready=0, leased=0)
+        await system.noted("begin go", "end go")
         assert await system.result(await system.send("wait", "go")) == "go"
         assert worker.process.poll() is None
 
@@ -558,6 +560,14 @@ async def test_a_worker_says_what_fetching_ahead_does_to_the_order(
 ) -> None:
     worker = system.worker(pool=pool, c=c, worker_prefetch_multiplier=multiplier)
     await worker.wait_for(f"this worker fetches {c * multiplier} tasks for 1 processes")
+
+
+async def test_a_worker_that_grows_by_autoscale_does_not_fetch_ahead(system: System) -> None:
+    worker = system.worker("--autoscale=3,1")
+
+    await worker.wait_for(r"w0@here ready\.")
+
+    assert "this worker fetches" not in worker.text()
 
 
 async def test_a_task_that_has_expired_is_revoked_by_the_worker(system: System) -> None:

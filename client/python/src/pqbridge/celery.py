@@ -30,11 +30,12 @@ from weakref import WeakValueDictionary
 
 import nats.errors
 from amqp.protocol import queue_declare_ok_t
-from celery import current_app, signals
+from celery import current_app, signals, states
 from celery.app.task import Task
 from celery.exceptions import Reject
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 from celery.worker import request as celery_request
+from kombu import serialization
 from kombu.exceptions import DecodeError
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.utils.compat import detect_environment
@@ -57,7 +58,8 @@ _LOG = logging.getLogger("pqbridge.celery")
 _IDLE_WAIT = 300.0  # seconds that one request waits for a message
 _MOST = 100  # messages of one request
 _AHEAD = 16  # messages that wait for their consumer, where no prefetch count limits them
-_KEPT = 10_000  # messages of core NATS that wait for their consumer
+_KEPT = 64 << 20  # bytes of messages of core NATS that wait in this process
+_GONE = 100_000  # results without room, whose `get` fails
 _CLOSE_TIME = 5.0  # seconds for which a connection that closes tries to settle messages
 _META = "Kombu"  # the header with all of a message but its body
 # The property that makes a repeated publish happen once, and the header with the eta of a task that is due.
@@ -67,6 +69,10 @@ _TAGS = count(1)
 
 class LostError(e.PQError, ConnectionError):
     """NATS or the bridge is away: kombu tries again, as the policy of the caller says."""
+
+
+class ResultLostError(e.PQError):
+    """The result of a task came over core NATS, and this process had no room for it."""
 
 
 _OWN = {"prefix": "pq", "core_prefix": "celery", "timeout": "10s"}
@@ -190,7 +196,7 @@ class _Held:
         self.renewal = Renewal(delivery, self._lost, _LOG, channel.seldom)
 
     def _lost(self, error: e.PQError) -> None:
-        _LOG.warning("lost the lease of %s, which runs again: %s", self, error)
+        _LOG.warning("lost the lease of %s, and another worker may run it, unless it was removed: %s", self, error)
 
     def __str__(self) -> str:
         headers = self.delivery.headers
@@ -213,9 +219,68 @@ class _Mailbox:
     """
 
     def __init__(self) -> None:
-        self.is_transient = False
-        self.kept: deque[Msg] = deque(maxlen=_KEPT)  # until there is a consumer
+        self.is_transient, self.size = False, 0
+        self.kept: deque[Msg] = deque()  # until a consumer takes it
+        self.gone: deque[tuple[str, str]] = deque(maxlen=_GONE)  # ids of tasks, and how their results were written
         self.consumers: list[_Consumer] = []
+
+    def keep(self, message: Msg) -> bool:
+        """Add a message, and report whether the largest mailbox had to drop some for it."""
+        with _LOCK:
+            self.kept.append(message)
+            self.size += _size(message)
+            boxes, is_full = list(_MAILBOXES.values()), False
+            while sum(box.size for box in boxes) > _KEPT:
+                box, is_full = max(boxes, key=lambda box: box.size), True
+                if result := _result_in(box._pop()):
+                    box.gone.append(result)
+            return is_full
+
+    def _pop(self) -> Msg:
+        message = self.kept.popleft()
+        self.size -= _size(message)
+        return message
+
+    def take(self) -> Msg | None:
+        """Return the oldest message, or the failure of a task whose result was dropped."""
+        with _LOCK:
+            if self.gone:
+                return _failure(*self.gone.popleft())
+            return self._pop() if self.kept else None
+
+    def clear(self) -> None:
+        """Drop all."""
+        with _LOCK:
+            self.kept.clear()
+            self.gone.clear()
+            self.size = 0
+
+
+def _size(message: Msg) -> int:
+    """Return how many bytes a message takes in memory, about."""
+    return 1024 + len(message.data) + sum(map(len, (message.headers or {}).values()))
+
+
+def _result_in(message: Msg) -> tuple[str, str] | None:
+    """Return the id of the task whose last result a message has, and its content type."""
+    try:
+        meta = loads((message.headers or {})[_META])
+        body = loads(message.data) if meta["content-type"] == "application/json" else {"status": states.FAILURE}
+        is_last = "task" not in meta["headers"] and body["status"] in states.READY_STATES
+        return (meta["properties"]["correlation_id"], meta["content-type"]) if is_last else None
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return None
+
+
+def _failure(task: str, kind: str) -> Msg:
+    """Return what has the `get` of a task fail, written as its result was."""
+    text = f"the result of task {task} came and was dropped, as {_KEPT >> 20} MiB of messages waited to be taken: "
+    text += "want ignore_result for tasks whose results nobody gets"
+    result = {"exc_type": ResultLostError.__name__, "exc_module": __name__, "exc_message": [text]}
+    body = {"task_id": task, "status": states.FAILURE, "result": result, "traceback": None, "children": []}
+    kind, encoding, data = serialization.dumps(body, serialization.registry.type_to_name.get(kind))
+    meta = {"content-type": kind, "content-encoding": encoding, "properties": {"correlation_id": task}}
+    return Msg(None, data=data.encode() if isinstance(data, str) else data, headers={_META: dumps(meta)})  # type: ignore
 
 
 class _Queue:
@@ -279,9 +344,16 @@ class PQChannel(virtual.Channel):
         key = "*" if routing_key is None else _token(routing_key)
         return f"{self._own['core_prefix']}.{_token(exchange)}.{key}"
 
-    def _delete(self, queue: str, *_: Any, **__: Any) -> None:
-        self._purge(queue)
+    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any) -> int:
+        """Purge a queue, forget its bindings, and return the number of its messages."""
+        if if_unused:
+            raise NotImplementedError("if_unused: nobody knows who consumes from a queue, so want False")
+        if if_empty and self._size(queue):
+            return 0
+        purged = self._purge(queue)
         self._transport.forget(queue)
+        self.state.queue_bindings_delete(queue)
+        return purged
 
     def _has_items(self, queue: _Queue) -> bool:
         """Report whether a queue is one of the bridge too.
@@ -296,7 +368,7 @@ class PQChannel(virtual.Channel):
 
     def _count(self, queue: str, count: Callable[[Any], Coroutine[Any, Any, int]]) -> int:
         known = self._transport.queue(queue)
-        if known.mailbox.is_transient or not self._has_items(known):
+        if known.mailbox.is_transient or not NAME.fullmatch(queue):  # Celery purges those of a Broadcast undeclared
             return len(known.mailbox.kept)
         return len(known.mailbox.kept) + int(self._transport.run(lambda c: count(c.priority_queue(queue))))
 
@@ -305,7 +377,7 @@ class PQChannel(virtual.Channel):
 
     def _purge(self, queue: str) -> int:
         purged = self._count(queue, lambda q: q.purge("ready"))
-        self._transport.queue(queue).mailbox.kept.clear()
+        self._transport.queue(queue).mailbox.clear()
         return purged + self._count(queue, lambda q: q.purge("delayed"))
 
     # Publishing
@@ -349,7 +421,7 @@ class PQChannel(virtual.Channel):
             push["at"] = maybe_make_aware(maybe_iso8601(own["eta"]), current_app.conf.timezone)
         if properties.get("expiration") and "task" not in own:  # in milliseconds; Celery revokes tasks itself
             push["ttl"] = max(1.0, int(properties["expiration"]) / 1000)
-        if group := own.get(self._own["group_header"]):
+        if (group := own.get(self._own["group_header"])) not in (None, ""):
             push["group"] = str(group)
         self._transport.run(lambda c: c.priority_queue(queue).push(value, **push))
 
@@ -381,8 +453,8 @@ class PQChannel(virtual.Channel):
         """Return a message of a queue, if there is one."""
         known = self._transport.queue(queue)
         self._transport.subscribe(known)
-        while known.mailbox.kept:
-            if message := self.read(known.mailbox.kept.popleft()):
+        while came := known.mailbox.take():
+            if message := self.read(came):
                 return message
 
         async def lease(c: Client) -> _Held | None:
@@ -548,7 +620,7 @@ class PQChannel(virtual.Channel):
 
     def _settling(self, held: _Held, send: Callable[[Delivery], Awaitable[None]]) -> None:
         if held.renewal.end():
-            _LOG.warning("%s was settled too late, and runs again", held)
+            _LOG.warning("%s ended after its lease was lost, so this is not acknowledged", held)
         else:
             self._transport.spawn(self._send(held, send))
         self._changed()
@@ -567,7 +639,7 @@ class PQChannel(virtual.Channel):
         try:
             await repeat(lambda: send(held.delivery), go_on)
         except e.PQError as error:
-            _LOG.warning("%s was settled too late, and runs again: %s", held, error)
+            _LOG.warning("the end of %s did not count: %s", held, error)
 
 
 class Transport(virtual.Transport):
@@ -599,7 +671,8 @@ class Transport(virtual.Transport):
         own["nats"]["closed_cb"] = self._closed
         self._sync = SyncClient(own["servers"], timeout=own["timeout"], nats=own["nats"], prefix=own["prefix"])
         self.queues: dict[str, _Queue] = {}
-        self.ready: deque[tuple[_Consumer, _Held | Msg]] = deque()  # what consumers get next
+        # What consumers get next: a leased message, or, with None, the oldest of their mailbox.
+        self.ready: deque[tuple[_Consumer, _Held | None]] = deque()
         self._lock = threading.Lock()
         self._failure: e.PQError | None = None
         self._seldom = Seldom()
@@ -735,14 +808,10 @@ class Transport(virtual.Transport):
             token = message.subject.rpartition(".")[2]
             key = "" if token == "%" else unquote(token)
             if any(re.match(pattern, key) for pattern in queue.sources.get(subject, ())):
-                with _LOCK:
-                    consumer = queue.mailbox.consumers[-1] if queue.mailbox.consumers else None
-                    if consumer is None:
-                        if len(queue.mailbox.kept) == _KEPT:
-                            _LOG.log(self._seldom.level("kept"), "nobody consumes %s: its oldest is gone", queue.name)
-                        queue.mailbox.kept.append(message)
-                if consumer:
-                    consumer.channel._transport.put(consumer, message)
+                if queue.mailbox.keep(message):
+                    text = "messages over core NATS that nobody took are dropped, the oldest of the largest queue first"
+                    _LOG.log(self._seldom.level("kept"), text)
+                self._tell(queue.mailbox)
 
         async def subscribe(client: Client) -> None:
             for subject in wanted:
@@ -758,32 +827,37 @@ class Transport(virtual.Transport):
 
     def consume(self, consumer: _Consumer) -> None:
         """Have a consumer get the messages of its queue."""
-        mailbox = consumer.queue.mailbox
         with _LOCK:
-            mailbox.consumers.append(consumer)
-        while mailbox.kept:
-            self.put(consumer, mailbox.kept.popleft())
+            consumer.queue.mailbox.consumers.append(consumer)
+        self._tell(consumer.queue.mailbox)
         self.subscribe(consumer.queue)
 
     def cancel(self, consumer: _Consumer) -> None:
         """End a consumer. What it has not got goes back."""
-        consumer.is_over = True
         with _LOCK, self._lock:
+            consumer.is_over = True
             consumer.queue.mailbox.consumers.remove(consumer)
             came, self.ready = self.ready, deque()
         for entry in came:
             (self._put_back if entry[0] is consumer else self.put)(*entry)
 
-    def _put_back(self, consumer: _Consumer, came: _Held | Msg) -> None:
-        if isinstance(came, _Held):
+    def _put_back(self, consumer: _Consumer, came: _Held | None) -> None:
+        if came:
             came.channel._settle(came.tag, Delivery.snooze)
         else:
-            consumer.queue.mailbox.kept.append(came)
+            self._tell(consumer.queue.mailbox)
 
-    def put(self, consumer: _Consumer, came: _Held | Msg) -> None:
+    def _tell(self, mailbox: _Mailbox) -> None:
+        """Have the latest consumer of a mailbox take what is there."""
+        with _LOCK:
+            consumer = mailbox.consumers[-1] if mailbox.consumers and (mailbox.kept or mailbox.gone) else None
+        if consumer:
+            consumer.channel._transport.put(consumer, None)
+
+    def put(self, consumer: _Consumer, came: _Held | None) -> None:
         """Have a consumer get a message, and wake it."""
         with self._lock:
-            if not consumer.is_over:
+            if not consumer.is_over and (came or (consumer, None) not in self.ready):
                 self.ready.append((consumer, came))
         if consumer.is_over:
             self._put_back(consumer, came)
@@ -801,9 +875,12 @@ class Transport(virtual.Transport):
             if not self.ready:
                 return False
             consumer, came = self.ready.popleft()
+        got = came or (None if consumer.is_over else consumer.queue.mailbox.take())
+        if came is None:
+            self._tell(consumer.queue.mailbox)  # if there is more
         if consumer.is_over:
             self._put_back(consumer, came)
-        elif message := consumer.channel.read(came, consumer.no_ack):
+        elif got and (message := consumer.channel.read(got, consumer.no_ack)):
             try:
                 consumer.callback(message)
             except (*self.connection_errors, e.PQError):
@@ -873,6 +950,7 @@ def _tell_order(sender: Any, **_: Any) -> None:
     """Say what fetching ahead does to the order of priorities, unless nothing is."""
     late = all(task.acks_late for name, task in sender.app.tasks.items() if not name.startswith("celery."))
     n, free = sender.initial_prefetch_count, sender.pool.num_processes
+    free = max(free, sender.controller.max_concurrency or 0) if hasattr(sender.pool, "grow") else free
     if sender.app.connection_for_read().transport_cls == "pqbridge" and not (late and 0 < n <= free):
         text = "this worker fetches %s tasks for %s processes, and one of a higher priority waits for these: want %s"
         want = "task_acks_late, worker_prefetch_multiplier=1 and, with the pool solo, -c 1 (docs/celery.md, Order)"

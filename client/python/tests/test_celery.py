@@ -537,6 +537,9 @@ async def test_a_queue_that_is_full_is_said_at_once(queue: Queue, connection: ko
         (["pqbridge://u:secret@a/x"], {}, r"broker 'pqbridge://u:\*\*@a/x'"),
         (["pqbridge://a?name=x", "pqbridge://b?name=y"], {}, "option name differs"),
         (["pqbridge://a"], {"ack_wait": "1ms"}, "ack_wait"),
+        (["pqbridge://a"], {"ack_wait": 0}, "ack_wait 0: want 100 ms"),
+        (["pqbridge://a?timeout=0"], {}, "want a time above 0"),
+        (["pqbridge://a?core_prefix="], {}, "and names"),
         (["pqbridge://a"], {"timeout": "soon"}, "bad duration 'soon'"),
         (["pqbridge://a?smallest_first=no"], {}, "option smallest_first is 'no': want true or false"),
         (["pqbridge://a"], {"tls": "1"}, "option tls is '1': want true or false"),
@@ -561,6 +564,7 @@ def test_options_are_read_from_urls_and_transport_options() -> None:
     assert own["nats"] == {"ping_interval": 5, "reconnect_time_wait": 0.5, "no_echo": True}
     assert own["smallest_first"] is False
     assert options_of(["pqbridge://"], {})["servers"] is None
+    assert options_of(["pqbridge://u:@a"], {})["nats"] == {"user": "u", "password": ""}
     assert options_of(["pqbridge://t@a"], {"tls": context})["nats"] == {"token": "t", "tls": context}
 
 

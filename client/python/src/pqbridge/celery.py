@@ -112,7 +112,7 @@ def options_of(urls: Iterable[str], given: dict[str, Any]) -> dict[str, Any]:
         of_url: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
         if parts.username:
             of_url["token" if parts.password is None else "user"] = unquote(parts.username)
-        if parts.password:
+        if parts.password is not None:
             of_url["password"] = unquote(parts.password)
         for name, value in of_url.items():
             value = _option(name, value)
@@ -128,7 +128,10 @@ def options_of(urls: Iterable[str], given: dict[str, Any]) -> dict[str, Any]:
         known = ", ".join([*_OWN, *sorted(_NATS)])
         raise e.BadArgumentError(f"unknown option {unknown} of the broker's URL or transport options: want {known}")
     own: dict[str, Any] = {name: all.pop(name, default) for name, default in _OWN.items()}
-    own["ack_wait"], own["timeout"] = lease_length(own["ack_wait"] or None) or None, seconds(own["timeout"])
+    own["ack_wait"] = lease_length(None if own["ack_wait"] == "" else own["ack_wait"]) or None
+    own["timeout"] = seconds(own["timeout"])
+    if not (own["timeout"] and own["prefix"] and own["core_prefix"]):
+        raise e.BadArgumentError("options timeout, prefix and core_prefix: want a time above 0, and names")
     tls = all.pop("tls", None)
     own["nats"] = {name: value for name, value in all.items() if name not in _KOMBU}
     own["nats"] |= {} if isinstance(tls, bool) or tls is None else {"tls": tls}

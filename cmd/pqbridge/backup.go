@@ -339,8 +339,13 @@ func explainPermission(err error, folder string, others ...string) error {
 			folder, tmpfs = other, "" // no place for a backup
 		}
 	}
-	return fmt.Errorf("%w\npqbridge runs as user %d and group %d\n"+
-		"give it the folder with all that is in it, as in chown -R %[2]d:%[3]d %[4]s "+
-		"(of a mounted folder, on the host), or run pqbridge as the owner (docker run --user)"+
-		tmpfs, err, os.Getuid(), os.Getgid(), folder)
+	advice := "give it the folder with all that is in it, as in chown -R %[2]d:%[3]d %[4]s " +
+		"(of a mounted folder, on the host)"
+	if _, err := os.Stat(folder); err != nil { // the folder above it is somebody else's
+		advice = "it cannot make a folder in %[5]s, so make one for it there, " +
+			"as in mkdir -p %[4]s && chown %[2]d:%[3]d %[4]s"
+	}
+	return fmt.Errorf("%w\npqbridge runs as user %d and group %d\n"+advice+
+		", or run pqbridge as the owner (docker run --user)"+tmpfs,
+		err, os.Getuid(), os.Getgid(), folder, filepath.Dir(folder))
 }

@@ -12,38 +12,47 @@ import (
 	"testing"
 )
 
-// An error about permissions of the store's folder says what to do.
+// An error about permissions of the store's folder says what to do: about the folder if it is
+// there, and else how somebody makes it who may.
 func TestFolderOfSomebodyElse(t *testing.T) {
 	closed := filepath.Join(t.TempDir(), "closed")
 	must(t, os.Mkdir(closed, 0o500))
-	c := defaultConfig()
-	c.DataDir = filepath.Join(closed, "data")
-	var err error
-
-	if os.Getuid() == 0 { // root may do it, so this is the error of others
-		denied := &fs.PathError{Op: "mkdir", Path: c.DataDir, Err: fs.ErrPermission}
-		err = explainPermission(fmt.Errorf("make the folder: %w", denied), c.DataDir)
-	} else {
-		_, err = openStore(c, slog.New(slog.DiscardHandler))
-	}
-
 	own := fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())
-	if err == nil {
-		t.Fatal("no error")
+
+	for folder, advice := range map[string]string{
+		closed: "as in chown -R " + own + " " + closed,
+		closed + "/data": "it cannot make a folder in " + closed + ", so make one for it there, " +
+			"as in mkdir -p " + closed + "/data && chown " + own + " " + closed + "/data",
+	} {
+		c := defaultConfig()
+		c.DataDir = folder
+		var err error
+
+		if os.Getuid() == 0 { // root may do it, so this is the error of others
+			denied := &fs.PathError{Op: "mkdir", Path: folder, Err: fs.ErrPermission}
+			err = explainPermission(fmt.Errorf("make the folder: %w", denied), folder)
+		} else {
+			_, err = openStore(c, slog.New(slog.DiscardHandler))
+		}
+
+		if err == nil {
+			t.Fatal("no error")
+		}
+		wantWords(t, err.Error(), "permission denied", advice,
+			"runs as user "+strings.Replace(own, ":", " and group ", 1), "docker run --user",
+			"--tmpfs "+folder+":uid=")
 	}
-	wantWords(t, err.Error(), "permission denied",
-		"runs as user "+strings.Replace(own, ":", " and group ", 1),
-		"chown -R "+own+" "+c.DataDir, "docker run --user", "--tmpfs "+c.DataDir+":uid=")
 }
 
 // If the backup cannot be read, the advice of -restore is about the backup, not about the store.
 func TestBackupOfSomebodyElse(t *testing.T) {
-	denied := &fs.PathError{Op: "open", Path: "/backup/monday", Err: fs.ErrPermission}
+	backup := t.TempDir()
+	denied := &fs.PathError{Op: "open", Path: backup + "/000012.sst", Err: fs.ErrPermission}
 
-	err := explainPermission(fmt.Errorf("restore: %w", denied), "/data", "/backup/monday")
+	err := explainPermission(fmt.Errorf("restore: %w", denied), "/data", backup)
 
 	wantWords(t, err.Error(),
-		"chown -R "+fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())+" /backup/monday")
+		"chown -R "+fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())+" "+backup)
 	if strings.Contains(err.Error(), "tmpfs") {
 		t.Errorf("a tmpfs for backups: %v", err)
 	}

@@ -31,15 +31,21 @@ is known while they are kept.`,
   pq trail jobs FQEUAAZgsSk-WP2dUQEwPdUmVNcIYVo --json`,
 	}, func(args []string) error {
 		var self *target.Kin
+		kept := int64(-1) // the setting trail, if it is known
 		ofJob := func(ctx context.Context, s *session) (chain []*target.Kin, err error) {
 			chain, self, err = s.chain(ctx, args[0])
+			if err == nil && !q.json && len(self.Item.Attempts) == 0 {
+				if now, failed := s.queue.Settings(ctx); failed == nil {
+					kept = now.Trail
+				}
+			}
 			return chain, err
 		}
 		chain, err := ask(q, "", ofJob)
 		if err != nil {
 			return err
 		}
-		return q.printTrail(chain, self)
+		return q.printTrail(chain, self, kept)
 	})
 	q.addJSON("print a line of JSON for each job of the chain")
 	return cmd
@@ -86,9 +92,9 @@ type kin struct {
 	*item
 }
 
-func (q *queue) printTrail(chain []*target.Kin, self *target.Kin) error {
+func (q *queue) printTrail(chain []*target.Kin, self *target.Kin, kept int64) error {
 	if !q.json {
-		return q.print(reply{text: trailText(chain, self, time.Now())})
+		return q.print(reply{text: trailText(chain, self, kept, time.Now())})
 	}
 
 	lines := make([]kin, len(chain))
@@ -105,8 +111,9 @@ func (q *queue) printTrail(chain []*target.Kin, self *target.Kin) error {
 	return encodeLines(q.cmd.OutOrStdout(), lines)
 }
 
-// trailText describes the attempts of a job, and its chain.
-func trailText(chain []*target.Kin, self *target.Kin, now time.Time) string {
+// trailText describes the attempts of a job, and its chain. kept is the setting trail of its queue,
+// -1 if that is not known.
+func trailText(chain []*target.Kin, self *target.Kin, kept int64, now time.Time) string {
 	text := infoLines("job", self.String())
 	if first := target.FirstPush(self.ID); !first.IsZero() {
 		text += infoLines("first push", fmt.Sprintf("%s, %s ago", first.Format(time.DateTime),
@@ -114,7 +121,7 @@ func trailText(chain []*target.Kin, self *target.Kin, now time.Time) string {
 	}
 	attempts := attemptLines(self.Item.Attempts)
 	if len(attempts) == 0 {
-		attempts = []string{"none has ended and is kept: they are where the setting trail is not 0"}
+		attempts = []string{noAttempts(self, kept)}
 	}
 	text += infoLines("attempts", attempts...) + infoLines("now", self.Standing(now))
 	if len(chain) == 1 && self.More == 0 {
@@ -148,19 +155,42 @@ func trailText(chain []*target.Kin, self *target.Kin, now time.Time) string {
 	return text + infoLines("chain", lines...) + infoLines("stuck", stuck...)
 }
 
+// noAttempts says why no attempt of a job is kept, and how to keep those to come.
+func noAttempts(self *target.Kin, kept int64) string {
+	ended := self.Item.Deliveries
+	if self.Item.State == client.Leased {
+		ended--
+	}
+
+	text := "none has ended"
+	if ended > 0 {
+		text = terminal.Plural(ended, "attempt") + " not kept"
+	}
+	if kept == 0 {
+		text += fmt.Sprintf(": pq config %s trail=8 keeps those to come", self.Queue)
+	}
+	return text
+}
+
 // attemptLines describes attempts, and says which are not kept between them.
 func attemptLines(all []trail.Attempt) (lines []string) {
-	var before trail.Attempt
+	missing := func(one, several string, from, to int64) {
+		if from < to {
+			lines = append(lines, fmt.Sprintf("%s %d to %d: not kept", several, from, to))
+		} else if from == to {
+			lines = append(lines, fmt.Sprintf("%s %d: not kept", one, from))
+		}
+	}
+	life, number := int64(0), int64(0)
 	for i := range all {
 		a := &all[i]
-		if a.Life != before.Life {
-			before = trail.Attempt{}
+		if a.Life != life {
+			missing("life", "lives", life+1, a.Life-1)
+			life, number = a.Life, 0
 		}
-		if a.Number > before.Number+1 {
-			lines = append(lines, fmt.Sprintf("life %d, %d to %d: not kept", a.Life,
-				before.Number+1, a.Number-1))
-		}
-		before = *a
+		of := fmt.Sprintf("life %d,", a.Life)
+		missing(of, of, number+1, a.Number-1)
+		number = a.Number
 
 		line := fmt.Sprintf("life %d, %d: %s at %s", a.Life, a.Number, a.How,
 			a.To.UTC().Format(time.DateTime))

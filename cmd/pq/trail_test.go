@@ -120,15 +120,30 @@ func TestFirstPush(t *testing.T) {
 	}
 }
 
-// A job without a trail is said to have none, and one that is not there is not found.
+// A job without a trail says how many attempts it has lost, and how to keep the next ones where the
+// setting says none. One that is not there is not found.
 func TestTrailOfNothing(t *testing.T) {
 	c, _ := newCLI(t)
 	id := c.push("a")
-	got := c.ok("", "trail", "jobs", id)
-	if !strings.Contains(got, "attempts    none has ended and is kept") ||
-		!strings.Contains(got, "chain       no job is known ") {
-		t.Errorf("printed %s", got)
+	says := func(want string) {
+		t.Helper()
+		got := c.ok("", "trail", "jobs", id)
+		if !strings.Contains(got, "attempts    "+want+"\n") ||
+			!strings.Contains(got, "chain       no job is known ") {
+			t.Errorf("printed %s, want %q", got, want)
+		}
 	}
+	const keep = ": pq config jobs trail=8 keeps those to come"
+
+	says("none has ended" + keep)
+	d := c.leased("jobs")
+	says("none has ended" + keep)
+	must(t, d.Nak(t.Context(), 0))
+	says("1 attempt not kept" + keep)
+	c.leased("jobs")
+	says("1 attempt not kept" + keep)
+	c.ok("", "config", "jobs", "trail=8")
+	says("1 attempt not kept")
 
 	c.ok("", "rm", "jobs", id)
 	c.push("b")
@@ -136,7 +151,7 @@ func TestTrailOfNothing(t *testing.T) {
 	c.fails(exitError, "want one that a push or pop returned", "trail", "jobs", "x")
 }
 
-// Attempts that the trail does not keep any more are said to be missing.
+// Attempts that the trail does not keep any more are said to be missing, and so are whole lives.
 func TestTrailWithGaps(t *testing.T) {
 	c, _ := newCLI(t)
 	c.ok("", "config", "jobs", "trail=2")
@@ -149,6 +164,20 @@ func TestTrailWithGaps(t *testing.T) {
 
 	want := regexp.MustCompile(`life 1, 1: .* error 1\n +life 1, 2 to 4: not kept\n` +
 		` +life 1, 5: .* error 5\nnow         waits, .*; last failure: error 5\n`)
+	if !want.MatchString(got) {
+		t.Errorf("printed %s, want %v", got, want)
+	}
+
+	for range 4 {
+		must(t, c.leased("jobs").Term(t.Context(), "no paper"))
+		c.ok("", "redrive", "jobs", id)
+	}
+	must(t, c.leased("jobs").Nak(t.Context(), 0, client.Reason("at last")))
+
+	got = c.ok("", "trail", "jobs", id)
+
+	want = regexp.MustCompile(`life 1, 1: .* error 1\n +lives 2 to 3: not kept\n` +
+		` +life 4, 1: .* no paper\n +life 5, 1: .* at last\n`)
 	if !want.MatchString(got) {
 		t.Errorf("printed %s, want %v", got, want)
 	}

@@ -92,7 +92,7 @@ def push_item(c: Mapping[str, Any]) -> Any:
     """Return the value and the options of a push."""
     item: Object = {"value": data_of(c.get("value")), "msg_id": c.get("msgId", "")}
     for name in ("unique", "delay", "ttl", "group", "keep", "type", "join"):
-        if c.get(name):
+        if name in c:
             item[name] = c[name]
     for name in ("priority", "weight"):
         if c.get(name):

@@ -118,7 +118,22 @@ async def test_options_of_a_push(queue: Queue, client: Client, name: str) -> Non
         ({"headers": {"X Y": "a"}}, "want a name"),
         ({"headers": {"Pq-Priority": "5"}}, "use the option priority"),
         ({"headers": {"Pq-Own": "5"}}, "names that begin with Pq- are reserved"),
-        ({"msg_id": 5}, "want a string in one line"),
+        ({"msg_id": 5}, "msg_id 5: want a string"),
+        ({"msg_id": "a\nb"}, "want a string in one line"),
+        ({"unique": ""}, "unique '': want a string of 1 to 512 bytes"),
+        ({"group": ""}, "group '': want a string of 1 to 128 bytes"),
+        ({"group": "ä" * 65}, "want a string of 1 to 128 bytes"),
+        ({"type": b"x"}, "type b'x': want a string"),
+        ({"weight": 0}, "weight 0: want a whole number from 1 to 100"),
+        ({"weight": 2.0}, "weight 2.0: want"),
+        ({"weight": True}, "weight True: want"),
+        ({"ttl": 0.001}, "ttl: bad duration 0.001: want 1 s to ten years"),
+        ({"ttl": ""}, "ttl: bad duration ''"),
+        ({"keep": 0}, "keep: bad duration 0: want 1 s to ten years"),
+        ({"join": "999ms"}, "join: bad duration '999ms': want 1 s"),
+        ({"delay": "3651d"}, "delay: bad duration '3651d': want 0 s to ten years"),
+        ({"delay": ""}, "delay: bad duration ''"),
+        ({"joiner": ""}, "joiner '': want a PushAck"),
         ({"delay": "1 day"}, "bad duration"),
         ({"delay": float("nan")}, "0 or more and finite"),
         ({"keep": float("inf")}, "0 or more and finite"),
@@ -172,6 +187,75 @@ async def test_bad_arguments_are_refused_before_they_are_sent(queue: Queue, clie
         [outcome] = await queue.push_many([item])
         assert isinstance(outcome, pqbridge.BadArgumentError)
     assert await queue.len() == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda q: q.pop_batch(True), "a batch of True: want a whole number from 1 to 1000"),
+        (lambda q: q.pop_batch(1001), "a batch of 1001: want"),
+        (lambda q: q.lease(holder=b"me"), "holder b'me': want a string"),
+        (lambda q: q.pop(expires="3651d"), "want 0 s to ten years"),
+        (lambda q: q.purge(""), "state '': want a string of 1 to 16 bytes"),
+        (lambda q: q.redrive(max=0), "max 0: want a whole number from 1"),
+        (lambda q: q.redrive(max=float("nan")), "max nan: want"),
+        (lambda q: q.pause(""), "group '': want a string of 1 to 128 bytes"),
+        (lambda q: q.resume(""), "group '': want a string of 1 to 128 bytes"),
+        (lambda q: q.open_join(b"", open=0), "ttl: bad duration 0: want 1 s"),
+    ],
+)
+async def test_arguments_that_cannot_work_are_refused(queue: Queue, call: Any, text: str) -> None:
+    """Nothing is sent: an item that was there stays."""
+    await queue.push(b"")
+
+    with pytest.raises(pqbridge.BadArgumentError, match=text):
+        await call(queue)
+
+    assert await queue.len() == 1
+
+
+async def test_a_client_and_a_worker_say_what_they_want(queue: Queue) -> None:
+    nc, url, name = queue.link.nc, "nats://x", "jobs"
+    for connection in (url, None, 5, pqbridge.connect):
+        with pytest.raises(TypeError, match="want a connection, as `await"):
+            Client(connection)  # type: ignore[arg-type]
+    for not_queue in (name, None, Client(nc)):
+        with pytest.raises(TypeError, match="want a queue, as Client"):
+            pqbridge.Worker(not_queue, print)  # type: ignore[arg-type]
+    for prefix in ("a b", ".a", 5):
+        with pytest.raises(pqbridge.BadArgumentError, match=r"prefix .*: want letters"):
+            Client(nc, fifo_prefix=prefix)  # type: ignore[arg-type]
+    with pytest.raises(pqbridge.BadArgumentError, match="codec 'json': want an object with encode"):
+        Client(nc, codec="json")  # type: ignore[arg-type]
+    for options, text in (
+        ({"concurrency": 0}, "concurrency 0: want a whole number from 1"),
+        ({"concurrency": True}, "concurrency True: want"),
+        ({"concurrency": 1.5}, "concurrency 1.5: want"),
+        ({"ack_wait": float("nan")}, "bad duration nan"),
+        ({"holder": "x" * 129}, "want a string of 0 to 128 bytes"),
+        ({"job_timeout": 0}, "job_timeout 0: want more than 0"),
+        ({"retry_delay": "3651d"}, "want 0 to ten years"),
+        ({"middleware": print}, "want a list of async functions"),
+        ({"middleware": [5]}, "want a list of async functions"),
+    ):
+        with pytest.raises(pqbridge.BadArgumentError, match=text):
+            pqbridge.Worker(queue, print, **options)
+    with pytest.raises(pqbridge.BadArgumentError, match="a hook 5: want a function"):
+        pqbridge.Worker(queue, print).on("error")(5)  # type: ignore[type-var]
+
+
+async def test_a_delivery_refuses_what_cannot_be_sent(queue: Queue) -> None:
+    await queue.push(b"")
+    delivery = await queue.lease()
+    assert delivery
+
+    with pytest.raises(pqbridge.BadArgumentError, match="next: 5: want a dict with a queue"):
+        await delivery.ack(next=[5])  # type: ignore[list-item]
+    for refused in (delivery.nak(reason=5), delivery.term(5)):  # type: ignore[arg-type]
+        with pytest.raises(pqbridge.BadArgumentError, match="reason 5: want a string"):
+            await refused
+
+    await delivery.ack()
 
 
 async def test_days_are_24_hours(queue: Queue) -> None:

@@ -131,14 +131,13 @@ async def test_a_result_follows_a_chain_to_its_last_job_and_says_where_a_chain_b
         return await a.result(ack.id, wait=PATIENCE, follow=True)
 
     async with Worker(a, pushing_to(b)), Worker(b, pushing_to(a)):
-        for value, last in {"alone": b"alone", "a,b,end": b"end", "64": b"1"}.items():
+        for value, last in {"alone": b"alone", "a,b,end": b"end", "100": b"1"}.items():
             assert (await follow(value)).value == last
         assert (await a.result(msg_id="a,b,end", follow=True)).value == b"end"
         assert (await a.result(msg_id="a,b,end")).value == b"a"
         assert (await follow("a,b,dead")).cause == "no"
-        for wrong in "a,two", "65":
-            with pytest.raises(pqbridge.ChainError):
-                await follow(wrong)
+        with pytest.raises(pqbridge.ChainError):
+            await follow("a,two")
         await follow("a,b,gone")
 
     await b.purge("done")

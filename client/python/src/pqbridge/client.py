@@ -26,6 +26,7 @@ from .times import Duration, seconds
 
 _LOG = logging.getLogger("pqbridge.connection")
 _POLL = 1.0  # seconds: nats-py 2.9 does not call closed_cb in all cases
+_PREFIX = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")  # of subjects
 _REFUSED = re.compile("authorization violation|authentication (expired|revoked)", re.IGNORECASE)  # a login
 
 
@@ -160,9 +161,16 @@ class Client:
     def __init__(
         self, nc: NATS, *, prefix: str = "pq", fifo_prefix: str = "q", timeout: Duration = 10.0, codec: Codec = JSON
     ) -> None:
+        if not callable(getattr(nc, "publish", None)):
+            raise TypeError(f"{nc!r:.100}: want a connection, as `await pqbridge.connect()` returns it")
         self.nc = nc
         self._link = link_of(nc)
         self._prefix, self._fifo_prefix = prefix or "pq", fifo_prefix or "q"
+        for name, given in {"prefix": self._prefix, "fifo_prefix": self._fifo_prefix}.items():
+            if not isinstance(given, str) or not _PREFIX.fullmatch(given):
+                raise BadArgumentError(f"{name} {given!r:.100}: want letters, digits, - and _, with dots between")
+        if not hasattr(codec or JSON, "encode") or not hasattr(codec or JSON, "decode"):
+            raise BadArgumentError(f"codec {codec!r:.100}: want an object with encode and decode")
         self._codec, self._timeout = codec or JSON, 10.0 if timeout is None else seconds(timeout)
         if self._timeout <= 0:
             raise BadArgumentError(f"timeout {timeout!r}: want more than 0")

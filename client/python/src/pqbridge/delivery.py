@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nats.aio.msg import Msg
 
 from .codec import encode
-from .errors import BadReplyError, BadRequestError, InternalError, LeaseLostError, PQError, TooLargeError
+from .errors import BadReplyError, BadRequestError, InternalError, LeaseLostError, PQError, TooLargeError, check_text
 from .headers import Pairs, frame, header_pairs
 from .item import Item, read
 from .pop import Pop, Received
@@ -371,6 +371,6 @@ async def repeat(
 
 def _cut(text: str) -> str:
     """Shorten a text to what a message has room for."""
-    data = text.encode("utf-8", "replace")
+    data = check_text("reason", text).encode("utf-8", "replace")
     short = data[:_MAX_REASON].decode("utf-8", "ignore")
     return short if len(data) <= _MAX_REASON else short + "..."

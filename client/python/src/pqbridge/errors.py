@@ -136,7 +136,7 @@ class NotDoneError(PQError, TimeoutError):
 
 
 class ChainError(PQError):
-    """A chain of jobs branches, runs again or is too long, so nobody can say which job is its last."""
+    """A chain of jobs branches or runs again, so nobody can say which job is its last."""
 
 
 class JobFailedError(PQError):
@@ -147,6 +147,20 @@ class JobFailedError(PQError):
         super().__init__(f"job {id} failed after {times}: {cause}", reason=reason)
         self.args = (id, cause, reason, error, deliveries)  # for pickle, which begins with them
         self.id, self.cause, self.error, self.deliveries = id, cause, error, deliveries
+
+
+def check_whole(name: str, value: int, least: int, most: int) -> int:
+    """Return an argument that is a whole number in a range."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise BadArgumentError(f"{name} {value!r:.100}: want a whole number from {least} to {most}")
+    return value
+
+
+def check_text(name: str, value: str, least: int = 0, most: int = 0) -> str:
+    """Return an argument that is a text, of so many bytes unless most is 0."""
+    if not isinstance(value, str) or (most and not least <= len(value.encode(errors="replace")) <= most):
+        raise BadArgumentError(f"{name} {value!r:.100}: want a string{f' of {least} to {most} bytes' if most else ''}")
+    return value
 
 
 # The first class with a code is for it, as LeaseLostError is for 409.

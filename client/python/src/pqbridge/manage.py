@@ -16,7 +16,16 @@ from nats.aio.client import Client as NATS
 from nats.aio.msg import Msg
 
 from .codec import JSON, Codec, encode
-from .errors import BadArgumentError, BadReplyError, DeniedError, NotFoundError, PQError, error_for
+from .errors import (
+    BadArgumentError,
+    BadReplyError,
+    DeniedError,
+    NotFoundError,
+    PQError,
+    check_text,
+    check_whole,
+    error_for,
+)
 from .headers import Headers, header_pairs
 from .item import FoundItem, Item, StoredItem
 from .link import Link, link_of
@@ -170,7 +179,9 @@ class Handle:
         """
         done = 0
         while True:
-            body = await self._manage("purge", {"state": state} if state else {}, "purged")
+            body = await self._manage(
+                "purge", {} if state is None else {"state": check_text("state", state, 1, 16)}, "purged"
+            )
             done += int(body["purged"])
             if not body.get("more"):
                 return done
@@ -180,7 +191,7 @@ class Handle:
 
         Returns their number. They keep their ids, and are at the end of their priority.
         """
-        done, max = 0, 1000 if max is None else max
+        done, max = 0, check_whole("max", 1000 if max is None else max, 1, 2**63 - 1)
         while True:
             body = await self._manage("redrive", {"max": max - done}, "redriven")
             done += int(body["redriven"])
@@ -240,11 +251,23 @@ class Handle:
     async def pause(self, group: str | None = None) -> None:
         """Serve no items of the queue, or of a group, until resume."""
         until = datetime(9999, 1, 1, tzinfo=timezone.utc)
-        await self.configure(**({"pause_until": until} if group is None else {"paused_groups": {group: True}}))
+        await self.configure(
+            **(
+                {"pause_until": until}
+                if group is None
+                else {"paused_groups": {check_text("group", group, 1, 128): True}}
+            )
+        )
 
     async def resume(self, group: str | None = None) -> None:
         """End a pause of the queue, or of a group."""
-        await self.configure(**({"pause_until": None} if group is None else {"paused_groups": {group: False}}))
+        await self.configure(
+            **(
+                {"pause_until": None}
+                if group is None
+                else {"paused_groups": {check_text("group", group, 1, 128): False}}
+            )
+        )
 
     async def schedule(self, id: str, **members: Any) -> dict[str, Any]:
         """Create, replace, pause (paused=True), resume or run (run=True) a schedule.

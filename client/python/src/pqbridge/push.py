@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from .codec import Codec, encode
-from .errors import BadArgumentError
+from .errors import BadArgumentError, check_text, check_whole
 from .headers import HeadersLike, Pairs, checked_value, frame, frame_head, header_pairs
 from .times import Duration, duration_text, time_text
 
@@ -121,10 +122,6 @@ class Message(NamedTuple):
         return frame(self.priority, [*self.headers, *more], self.value) if more else self.head + self.value
 
 
-def _same(text: Any) -> Any:
-    return text
-
-
 def _joiner_name(joiner: Any) -> Any:
     name = joiner.ref if isinstance(joiner, JoinerRef) else joiner
     if not isinstance(name, (str, int)) or name == "":
@@ -133,17 +130,17 @@ def _joiner_name(joiner: Any) -> Any:
 
 
 _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "msg_id": ("Nats-Msg-Id", _same),
-    "unique": ("Pq-Unique", _same),
+    "msg_id": ("Nats-Msg-Id", partial(check_text, "msg_id", least=1, most=512)),
+    "unique": ("Pq-Unique", partial(check_text, "unique", least=1, most=512)),
     "delay": ("Pq-Delay", duration_text),
     "at": ("Nats-Schedule", lambda at: f"@at {time_text(at)}"),
-    "ttl": ("Nats-TTL", lambda ttl: ttl if ttl == "never" else duration_text(ttl)),
-    "group": ("Pq-Group", _same),
-    "weight": ("Pq-Weight", str),
-    "keep": ("Pq-Keep", duration_text),
-    "join": ("Pq-Join", duration_text),
+    "ttl": ("Nats-TTL", lambda ttl: ttl if ttl == "never" else duration_text(ttl, 1)),
+    "group": ("Pq-Group", partial(check_text, "group", least=1, most=128)),
+    "weight": ("Pq-Weight", lambda weight: str(check_whole("weight", weight, 1, 100))),
+    "keep": ("Pq-Keep", partial(duration_text, least=1)),
+    "join": ("Pq-Join", partial(duration_text, least=1)),
     "joiner": ("Pq-Joiner", _joiner_name),
-    "type": ("Type", _same),
+    "type": ("Type", partial(check_text, "type")),
 }
 """The header of each option, and how its value is written."""
 
@@ -164,9 +161,12 @@ def message(codec: Codec, item: Mapping[str, Any], msg_id: str = "", before: int
     for name, option in item.items():
         if name not in _MEMBERS:
             raise BadArgumentError(f"unknown option {name!r}: want one of {', '.join(_MEMBERS)}")
-        if name in _OPTIONS and option is not None and (option != "" or name in ("join", "joiner")):
+        if name in _OPTIONS and option is not None and (option != "" or name not in ("msg_id", "type")):
             header, text = _OPTIONS[name]
-            given[header] = text(option)
+            try:
+                given[header] = text(option)
+            except BadArgumentError as error:
+                raise BadArgumentError(error.text if error.text.startswith(name) else f"{name}: {error}") from None
     if "Pq-Delay" in given and "Nats-Schedule" in given:
         raise BadArgumentError("delay and at: want one of them")
     joiner = item.get("joiner")
@@ -210,5 +210,7 @@ def successor(codec: Codec, item: Successor, before: int) -> Message:
     """Return what an acknowledgement pushes behind that many other items of the same job."""
     if before >= MAX_SUCCESSORS:
         raise BadArgumentError(f"next: an acknowledgement pushes at most {MAX_SUCCESSORS} items")
+    if not isinstance(item, Mapping):
+        raise BadArgumentError(f"next: {item!r:.100}: want a dict with a queue, a value, and the options of its push")
     own = {name: option for name, option in item.items() if name != "queue"}
     return message(codec, own, before=before, **{"Pq-Queue": item.get("queue", "")})

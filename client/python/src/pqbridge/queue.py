@@ -27,7 +27,6 @@ _MAX_FRAMES = 1024  # of a batch of push_many: with message ids, more may not fi
 _MAX_BATCH = 4 << 20  # bytes of a batch of push_many: larger ones are no faster
 _JOIN = 86400.0  # seconds that a joiner waits at most, unless its push says it
 _RESULT_WAIT = 30.0
-_MAX_LINKS = 64  # of a chain
 _LATEST = 1.0  # seconds after a wait is over, for the last reply
 
 
@@ -44,14 +43,13 @@ def lease_length(ack_wait: Duration | None) -> float:
 
 def lease_options(ack_wait: float, holder: str) -> dict[str, Any]:
     """Return the options of the protocol for a lease, in a frame so that none is left to nobody."""
+    errors.check_text("holder", holder, 0, 128)
     return {"ack_wait": duration_text(ack_wait) if ack_wait else 0, "holder": holder, "frames": True}
 
 
 def batch_options(n: int) -> dict[str, Any]:
     """Return the options of the protocol for up to n items."""
-    if not isinstance(n, int) or not 1 <= n <= 1000:
-        raise errors.BadArgumentError(f"a batch of {n!r}: want 1 to 1000 items")
-    return {"batch": n, "frames": True}
+    return {"batch": errors.check_whole("a batch of", n, 1, 1000), "frames": True}
 
 
 class OpenJoin(JoinerRef):
@@ -267,7 +265,7 @@ class Queue(Handle):
         has. Asks again after restarts of bridges and NATS servers.
 
         follow goes on from a job that is done to the one that it has pushed, up to the last of a
-        chain of at most 64: one that has pushed nothing, or is not done. Each queue of the chain
+        chain: one that has pushed nothing, or is not done. Each queue of the chain
         needs the settings keep and trail: without trail, nobody knows what a job has pushed, and the
         chain ends there.
 
@@ -275,8 +273,9 @@ class Queue(Handle):
         to follow has pushed several.
         """
         queue, query, end = self, job_query(id, msg_id), clock() + seconds(wait or 0)
-        for link in range(1, _MAX_LINKS + 1):
-            next = list[Any]()
+        link = 0
+        while True:
+            link, next = link + 1, list[Any]()
             try:
                 result = await queue._result(query, max(0.0, end - clock()), next if follow else None)
             except errors.NotFoundError as error:
@@ -287,7 +286,6 @@ class Queue(Handle):
             if not next:
                 return result
             queue, query = queue._beside(next[0]["queue"]), {"id": next[0]["id"]}
-        raise errors.ChainError(f"the chain has more than {_MAX_LINKS} jobs")
 
     async def _result(self, query: dict[str, Any], wait: float, next: list[Any] | None = None) -> JobResult:
         """Wait for a result, and put the job that one which is done has pushed into next."""

@@ -22,7 +22,7 @@ from weakref import WeakSet
 from nats.aio.client import Client as NATS
 
 from . import client, queue
-from .errors import NotFoundError, NotSentError, UnknownOutcomeError
+from .errors import BadArgumentError, NotFoundError, NotSentError, UnknownOutcomeError
 from .push import JoinerRef, PushOptions
 from .times import Duration, seconds
 
@@ -86,6 +86,8 @@ class Client:
     ) -> None:
         self._servers, self._nats = servers, nats or {}
         self._timeout, self._options = 10.0 if timeout is None else seconds(timeout), options
+        if self._timeout <= 0:
+            raise BadArgumentError(f"timeout {timeout!r}: want more than 0")
         self._inherited: list[_Running | None] = []
         self._running: _Running | None = None
         self._lock = threading.Lock()

@@ -17,6 +17,7 @@ Duration = float | timedelta | str
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|ms|s|m|h|d)")
 _ENDLESS = 1e15  # seconds; more would overflow
+TEN_YEARS = 3650 * 86400.0  # seconds
 
 
 def seconds(duration: Duration) -> float:
@@ -36,11 +37,11 @@ def seconds(duration: Duration) -> float:
     return float(length)
 
 
-def duration_text(duration: Duration) -> str:
-    """Return a duration as requests have it. Numbers are exact to the microsecond."""
+def duration_text(duration: Duration, least: float = 0) -> str:
+    """Return a duration of that many seconds or more as requests have it. Numbers are exact to the microsecond."""
     length = seconds(duration)
-    if length >= 1e10:
-        raise BadArgumentError(f"bad duration {duration!r}: want 0 to ten years")
+    if not least <= length <= TEN_YEARS:
+        raise BadArgumentError(f"bad duration {duration!r}: want {least} s to ten years")
     return duration if isinstance(duration, str) and "d" not in duration else f"{round(length * 1e6)}us"
 
 

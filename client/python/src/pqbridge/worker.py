@@ -21,13 +21,12 @@ from .job import Call, Handler, Job, Middleware, NoHandlerError, Outcome, call_o
 from .pop import Pop, Received
 from .queue import Queue, lease_length, lease_options
 from .threads import Threads
-from .times import Duration, Pause, clock, seconds
+from .times import TEN_YEARS, Duration, Pause, clock, seconds
 
 _IDLE_WAIT = 300.0  # seconds that one request waits for a job
 _GRACE = 25.0  # seconds for which jobs under way may end after stop
 _THREAD_TIME = 2.0  # seconds that a def may go on after it was asked to end
 _SETTLE_TIME = 5.0  # seconds after the grace, for which a worker that stops tries to settle its jobs
-_TEN_YEARS = 3650 * 86400.0  # seconds
 _UNSETTLED = "cannot settle job %s, which comes back: %s"
 _MOST_UNDER_WAY = 2
 """Acknowledgements under way at a time: while the store syncs one, the next is on its way."""
@@ -67,7 +66,7 @@ class _Held:
 def retry_length(retry_delay: Duration | None) -> float:
     """Return the retry_delay of a worker in seconds."""
     length = 1.0 if retry_delay is None else seconds(retry_delay)
-    if length > _TEN_YEARS:
+    if length > TEN_YEARS:
         raise errors.BadArgumentError(f"retry_delay {retry_delay!r}: want 0 to ten years")
     return length
 
@@ -160,12 +159,17 @@ class Worker:
         logger: logging.Logger | None = None,
     ) -> None:
         concurrency, middleware = 1 if concurrency is None else concurrency, middleware or ()
-        if not isinstance(concurrency, int) or concurrency < 1:
-            raise errors.BadArgumentError(f"concurrency {concurrency!r}: want 1 or more")
+        if not isinstance(queue, Queue):
+            raise TypeError(f"{queue!r:.100}: want a queue, as Client.priority_queue returns it")
+        errors.check_whole("concurrency", concurrency, 1, 2**31)
+        if not isinstance(middleware, (list, tuple)) or not all(map(callable, middleware)):
+            raise errors.BadArgumentError(f"middleware {middleware!r:.100}: want a list of async functions")
         self._queue, self._concurrency, self._max, self._middleware = queue, concurrency, max, middleware
         self._ack_wait = lease_length(ack_wait)
-        self._holder = queue.holder if holder is None else holder
+        self._holder = queue.holder if holder is None else errors.check_text("holder", holder, 0, 128)
         self._job_timeout = None if job_timeout is None else seconds(job_timeout)
+        if self._job_timeout == 0:
+            raise errors.BadArgumentError(f"job_timeout {job_timeout!r}: want more than 0, or None for any time")
         self._retry_delay = retry_length(retry_delay)
         self._log = logger or logging.getLogger("pqbridge.worker")
         self._seldom = Seldom()
@@ -212,6 +216,8 @@ class Worker:
             raise errors.BadArgumentError(f"a hook on {event!r}: want one of {', '.join(self._hooks)}")
 
         def add(hook: F) -> F:
+            if not callable(hook):
+                raise errors.BadArgumentError(f"a hook {hook!r:.100}: want a function")
             self._hooks[event].append(hook)
             return hook
 

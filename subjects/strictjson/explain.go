@@ -46,16 +46,24 @@ func explain(data []byte, to any, err error) error {
 	if bad != nil {
 		return fmt.Errorf("%s: want %s", malformed(data, bad), whole)
 	}
-	if wrong.JSONPointer == "" {
-		return fmt.Errorf("%s: want %s", shown(value), whole)
-	}
 
 	want := "a value, or leave it out"
-	if wrong.JSONKind != jsontext.KindNull {
+	if wrong.JSONPointer == "" {
+		want = whole
+	} else if wrong.JSONKind != jsontext.KindNull {
 		want = wanted(wrong.GoType)
+	}
+	if value.Kind() == jsontext.KindString { // as people write settings, such as backoff=1,2
+		want = strings.TrimSuffix(want, orNanoseconds)
+	}
+	if wrong.JSONPointer == "" {
+		return fmt.Errorf("%s: want %s", shown(value), want)
 	}
 	return fmt.Errorf("%s: %s: want %s", place(wrong.JSONPointer), shown(value), want)
 }
+
+// orNanoseconds is what a duration may be as a number.
+const orNanoseconds = ", or nanoseconds"
 
 // maxShown is how much of what has a wrong type is looked at, to show it.
 const maxShown = 4 << 10
@@ -107,7 +115,7 @@ func wanted(t reflect.Type) string {
 
 	switch t {
 	case reflect.TypeFor[time.Duration]():
-		return `a duration with a unit such as "30s" or "24h", or nanoseconds`
+		return `a duration with a unit such as "30s" or "24h"` + orNanoseconds
 	case reflect.TypeFor[time.Time]():
 		return `a time such as "2030-01-31T12:00:00Z"`
 	case reflect.TypeFor[[]byte]():

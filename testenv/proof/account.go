@@ -20,6 +20,7 @@ type account struct {
 	sent     int                         // ops that are requests; the rest are pushes of successors
 	pushes   map[string]*books.Operation // by value
 	ids      map[string][]fdbpq.ID       // all that clients were told, by value, oldest first
+	values   map[fdbpq.ID]string         // the other way round
 	settled  map[string]*books.Operation // by value: what popped or acknowledged the item
 	maybe    map[string]bool             // by value: an acknowledgement of unknown outcome
 	gone     map[fdbpq.ID]bool           // settled, by id
@@ -47,17 +48,18 @@ func (a *account) problem(format string, args ...any) {
 	a.problems = append(a.problems, fmt.Errorf(format, args...))
 }
 
-// newAccount reads the operations of one queue.
-func (h *History) newAccount(queue string, ops []*books.Operation) *account {
+// newAccount reads the operations of one queue. Successors are pushed to it by acknowledgements.
+func (h *History) newAccount(queue string, ops, successors []*books.Operation) *account {
 	a := &account{
-		queue: queue, ops: ops, pushes: map[string]*books.Operation{}, ids: map[string][]fdbpq.ID{},
-		settled: map[string]*books.Operation{}, maybe: map[string]bool{}, gone: map[fdbpq.ID]bool{},
-		leases: map[fdbpq.ID]fences{}, naks: map[lease]bool{}, extended: map[lease]bool{},
+		queue: queue, ops: slices.Concat(ops, successors), sent: len(ops),
+		pushes: map[string]*books.Operation{}, ids: map[string][]fdbpq.ID{},
+		values:  map[fdbpq.ID]string{},
+		settled: map[string]*books.Operation{}, maybe: map[string]bool{},
+		gone: map[fdbpq.ID]bool{}, leases: map[fdbpq.ID]fences{}, naks: map[lease]bool{}, extended: map[lease]bool{},
 		openFrom: math.MaxInt64, maxLeased: h.MaxLeased[queue],
 		tolerance: h.Skew + books.ClockSlack,
 	}
 
-	a.addSuccessors()
 	for _, op := range a.ops {
 		a.last = max(a.last, op.Return)
 		if op.Kind == books.Push {
@@ -100,28 +102,23 @@ func (h *History) newAccount(queue string, ops []*books.Operation) *account {
 	return a
 }
 
-// addSuccessors adds the pushes that acknowledgements make in their own queue. No client is told
-// the ids of these items.
-func (a *account) addSuccessors() {
-	a.sent = len(a.ops)
-	for _, op := range a.ops[:a.sent] {
-		for _, next := range op.Next {
-			push := &books.Operation{
-				Client: op.Client, Queue: next.Queue, Kind: books.Push, Value: next.Value,
-				Size: next.Size, Outcome: op.Outcome, Call: op.Call, Return: op.Return,
-			}
-			switch op.Outcome {
-			case books.Empty, books.TooLarge:
-				push.Outcome = books.Done
-			case books.Stale:
-				push.Outcome = books.Refused
-			}
-			if len(op.Items) > 0 {
-				push.Outcome = books.Done
-			}
-			a.ops = append(a.ops, push)
+// successors returns the pushes that an acknowledgement makes. No client is told the ids of these
+// items.
+func successors(op *books.Operation) (pushes []*books.Operation) {
+	for _, next := range op.Next {
+		push := &books.Operation{
+			Client: op.Client, Queue: next.Queue, Kind: books.Push, Value: next.Value,
+			Size: next.Size, Outcome: op.Outcome, Call: op.Call, Return: op.Return,
 		}
+		switch {
+		case op.Counts(), len(op.Items) > 0:
+			push.Outcome = books.Done
+		case op.Outcome == books.Stale:
+			push.Outcome = books.Refused
+		}
+		pushes = append(pushes, push)
 	}
+	return pushes
 }
 
 // expiry returns when the item of a push expires, by the clock of the history. One bridge counts
@@ -182,8 +179,12 @@ func (a *account) see(op *books.Operation, item books.Item) fdbpq.ID {
 	} else if want := a.pushes[item.Value].Priority; id.Priority != want {
 		a.problem("%q has priority %d, was pushed with %d", item.Value, id.Priority, want)
 	}
-	if !slices.Contains(a.ids[item.Value], id) {
+	switch value, known := a.values[id]; {
+	case !known:
 		a.ids[item.Value] = append(a.ids[item.Value], id)
+		a.values[id] = item.Value
+	case value != item.Value:
+		a.problem("%q and %q have one id", value, item.Value)
 	}
 
 	return id
@@ -233,9 +234,10 @@ func (a *account) mayCount(op *books.Operation) bool {
 // nobody popped or may have acknowledged, and that have not expired.
 func (a *account) missing() []string {
 	var missing []string
-	for value := range a.ids {
-		expires := a.pushes[value].TTL > 0 && a.expiry(a.pushes[value], true).from <= a.last
-		if !expires && a.settled[value] == nil && !a.maybe[value] {
+	for value, push := range a.pushes {
+		seen := len(a.ids[value]) > 0 || push.Outcome == books.Done && !books.IsTraced(a.queue)
+		expires := push.TTL > 0 && a.expiry(push, true).from <= a.last
+		if seen && !expires && a.settled[value] == nil && !a.maybe[value] {
 			missing = append(missing, value)
 		}
 	}
@@ -253,7 +255,11 @@ func (h *History) audit(a *account, left []books.Item, at int64, final bool) err
 		enter func()
 	}
 	var events []event
-	for _, op := range a.ops[:a.sent] {
+	entered := a.ops
+	if books.IsTraced(a.queue) { // the books know what acknowledgements push there
+		entered = a.ops[:a.sent]
+	}
+	for _, op := range entered {
 		entry, intent := *op, books.Intent{}
 		if final && !h.Mortal && op.Kind.Pops() && op.Outcome == books.Unknown {
 			entry.Outcome = books.Gone // The bridge that answered so has put the items back by now.
@@ -274,15 +280,22 @@ func (h *History) audit(a *account, left []books.Item, at int64, final bool) err
 
 // accounts returns the account of each queue, by name.
 func (h *History) accounts() iter.Seq[*account] {
-	ops := map[string][]*books.Operation{}
+	queues := map[string][2][]*books.Operation{} // requests, and pushes of successors
+	add := func(kind int, op *books.Operation) {
+		lists := queues[op.Queue]
+		lists[kind] = append(lists[kind], op)
+		queues[op.Queue] = lists
+	}
 	for i := range h.Operations {
-		op := &h.Operations[i]
-		ops[op.Queue] = append(ops[op.Queue], op)
+		add(0, &h.Operations[i])
+		for _, push := range successors(&h.Operations[i]) {
+			add(1, push)
+		}
 	}
 
 	return func(yield func(*account) bool) {
-		for _, name := range slices.Sorted(maps.Keys(ops)) {
-			if !yield(h.newAccount(name, ops[name])) {
+		for _, name := range slices.Sorted(maps.Keys(queues)) {
+			if !yield(h.newAccount(name, queues[name][0], queues[name][1])) {
 				return
 			}
 		}
@@ -295,7 +308,11 @@ func (h *History) auditOf(a *account) error {
 	var held []books.Item
 	missing := a.missing()
 	for _, value := range missing[:min(len(missing), a.openLeases)] {
-		held = append(held, books.Item{Value: value, ID: a.ids[value][0].String()})
+		item := books.Item{Value: value}
+		if ids := a.ids[value]; len(ids) > 0 { // else a successor, whose place nobody knows
+			item.ID = ids[0].String()
+		}
+		held = append(held, item)
 	}
 	return h.audit(a, held, a.last, false)
 }

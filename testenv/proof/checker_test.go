@@ -80,8 +80,29 @@ func workingScripts() map[string]pageTest {
 			"push; lease 1 1 2; extend 1 wait=20s until=0; later 9s; pop empty; later 20s; pop"},
 		"+NXT, the ack without end": {"",
 			"push; push 1; lease 1 1 9; ack 1 lost; hold 1 spread=true batch=1; later 1h; take 1"},
+
+		"successor":         {"", parent + "ack 1 " + next + "; push 2 at=9; pop 1 at=8; pop 2"},
+		"successor of +NXT": {"", parent + "next 1 empty " + next + "; pop 1 at=8"},
+		"popped first":      {"", parent + "ack 1 end=9s " + next + "; pop 1 at=8"},
+		"seen first": {"",
+			parent + "ack 1 end=9s " + next + "; peek 1 at=8; pop 1 at=8"},
+		"successor counted, popped without answer": {"",
+			parent + "ack 1 " + next + "; len 1; pop lost; pop empty"},
+		"successor leased without answer": {"", parent + "ack 1 " + next + "; fetch lost"},
+		"ack of successor without effect": {"", parent + "ack 1 lost " + next + "; later 1m; pop"},
+		"successor in doubt":              {"", parent + "ack 1 lost " + next + "; pop 1 at=8"},
+		"no successor of a lost lease": {"",
+			parent + "later 1m; lease 2 2 9; ack 1 stale " + next + "; ack 2"},
+		"successor in another queue": {"", parent + "ack 1 " + elsewhere + "; pop 1 at=8 queue=others"},
 	}
 }
+
+// What scripts of successors begin with, and the successor.
+const (
+	parent    = "push; lease 1 1 9; "
+	next      = `next=[{"queue":"jobs","value":"1"}]`
+	elsewhere = `next=[{"queue":"others","value":"1"}]`
+)
 
 // Each kind of fault is found that books do not find, and they are asked.
 func TestCheckerFinds(t *testing.T) { testHistories(t, faultyScripts()) }
@@ -125,6 +146,20 @@ func faultyScripts() map[string]pageTest {
 			"push; push 1; hold 1 spread=true batch=1; later 1h; take 0 1"},
 		"404 though there is one": {wrong, "push; fetch empty spread=true; pop"},
 		"few though there is one": {wrong, "push; push 1; hold 0 spread=true; later 1h; take 0 1"},
+
+		"values have changed places": {"one id", "push; push 1; pop at=2; pop 1 at=1"},
+		"values have changed places after a pop without answer": {"one id",
+			"push; push 1; pop lost; pop at=2; pop empty"},
+		"delivered for another": {"settled twice", "push; push 1; pop; pop at=2"},
+
+		"successor lost":    {"lost: ", parent + "ack 1 " + next},
+		"successor of +NXT": {"lost: ", parent + "next 1 empty " + next},
+		"successor lost from another queue": {"lost: ",
+			parent + "ack 1 " + elsewhere + "; pop empty queue=others"},
+		"successor lost, and another item popped without answer": {"lost: ",
+			parent + "push 2; ack 1 " + next + "; pop lost"},
+		"successor of a lost lease": {"refused, but done",
+			parent + "later 1m; lease 2 2 9; ack 1 stale " + next + "; ack 2; pop 1 at=8"},
 	}
 }
 

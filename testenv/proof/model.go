@@ -2,9 +2,11 @@ package proof
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/anishathalye/porcupine"
 
@@ -43,6 +45,8 @@ type queueModel struct {
 	maxLeased int
 	// openFrom is when the first pop or lease of unknown outcome was sent.
 	openFrom int64
+	// room is how many bytes further states may take; below 0 nothing is possible any more.
+	room int
 }
 
 // hold says when a held item comes back. No request gets it before from, and every request sent
@@ -320,13 +324,7 @@ func (m *queueModel) inOrder(s *state, p *step) bool {
 func newModel(a *account, oneByOne, simple bool) (*queueModel, error) {
 	m := &queueModel{oneByOne: oneByOne, ordered: oneByOne || a.open == 0, simple: simple}
 	m.openFrom, m.maxLeased = a.openFrom, a.maxLeased
-	values := map[fdbpq.ID]string{}
-	for value, ids := range a.ids {
-		for _, id := range ids {
-			values[id] = value
-			m.ids = append(m.ids, id)
-		}
-	}
+	m.ids = slices.Collect(maps.Keys(a.values))
 
 	if open := a.open + a.openLeases; len(m.ids) > maxItems || open > MaxOpen {
 		return nil, fmt.Errorf("%w: %d items, and %d that pops and leases of unknown outcome "+
@@ -338,7 +336,7 @@ func newModel(a *account, oneByOne, simple bool) (*queueModel, error) {
 	m.numbers = make(map[fdbpq.ID]int, len(m.ids))
 	for i, id := range m.ids {
 		m.numbers[id] = i
-		value := values[id]
+		value := a.values[id]
 		m.values = append(m.values, value)
 		m.sizes = append(m.sizes, a.pushes[value].Size)
 		m.groups = append(m.groups, a.pushes[value].Group)
@@ -356,12 +354,19 @@ func newModel(a *account, oneByOne, simple bool) (*queueModel, error) {
 	return m, nil
 }
 
-// porcupine returns the model in the form that porcupine wants.
-func (m *queueModel) porcupine() porcupine.Model {
+// porcupine returns the model in the form that porcupine wants, for a number of steps. Porcupine
+// keeps the states that it comes to, each with a bit for each step.
+func (m *queueModel) porcupine(steps, room int) porcupine.Model {
+	m.room = room
+	size := int(unsafe.Sizeof(state{})) + len(m.ids)*int(unsafe.Sizeof(itemState{})) + steps/8 + 128
 	return porcupine.Model{
 		Init: func() any { return state{items: make([]itemState, len(m.ids))} },
 		Step: func(s, input, _ any) (bool, any) {
-			return m.apply(s.(state), input.(*step))
+			ok, after := m.apply(s.(state), input.(*step))
+			if ok {
+				m.room -= size
+			}
+			return ok && m.room >= 0, after
 		},
 		Equal: func(a, b any) bool {
 			x, y := a.(state), b.(state)

@@ -301,14 +301,15 @@ func (t *translation) slack(op *books.Operation) int64 {
 }
 
 // unseen returns the times since when there may have been items whose ids no client was told: items
-// of pushes without an answer, and items that one pop pushed again and another took. An open pop
-// must have taken each of them, so there were at most as many as open pops.
+// of pushes without an answer, successors, and items that one pop pushed again and another took. An
+// open pop must have taken each of them, so there were at most as many as open pops.
 func (a *account) unseen() []int64 {
 	var calls []int64
 	missing := a.missing()
 	for _, op := range a.ops {
 		again := a.open > 1 && (len(a.ids[op.Value]) > 1 || slices.Contains(missing, op.Value))
-		if op.Kind == books.Push && (op.Open() || again) {
+		unseen := op.Outcome == books.Done && len(a.ids[op.Value]) == 0
+		if op.Kind == books.Push && (op.Open() || unseen || again) {
 			calls = append(calls, op.Call)
 		}
 	}

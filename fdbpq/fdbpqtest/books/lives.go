@@ -133,10 +133,13 @@ func (b *Books) checkJob(e *entry, item Item) {
 }
 
 // identify notes the place of an item. Only a move changes it, apart from a bridge that cannot send
-// the reply to a pop, and pushes the item again: that begins a new life.
+// the reply to a pop, and pushes the item again: that begins a new life. Nobody is told the place
+// of a successor, which is "" then.
 func (b *Books) identify(e *entry, place string, call int32) {
 	sum := hash(place)
 	switch {
+	case place == "":
+		return
 	case e.id == sum || e.moves > 0:
 	case e.renamed > 0 && call <= e.renamed: // recorded late
 		return

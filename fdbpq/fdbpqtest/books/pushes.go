@@ -75,7 +75,7 @@ func (b *Books) push(op *Operation) {
 		if e.life() == 0 {
 			b.identify(e, op.ID, millis(op.Call))
 		}
-		if e.first == 0 {
+		if e.first == 0 && op.ID != "" {
 			e.first = hash(op.ID)
 		}
 	case !done && (e.leases > 0 || e.marks&settled != 0):

@@ -37,6 +37,7 @@ class Step:
         self.op, self.act, self.certain = op, act, certain
         self.call, self.end = op["call"], op["return"] if certain else NEVER
         self.back, self.looks = op["kind"].endswith(".max"), op.kind in ("peek", "len")
+        self.before = 0
         self.__dict__.update(more)
 
 
@@ -47,27 +48,36 @@ class Queue:
         self.one_by_one = history.get("one_by_one", False)
         self.limit = history.get("max_leased_per_group", {}).get(name, NEVER)
         self.tolerance = history.get("skew", 0) + INEXACT
-        ops = [Operation(op) for op in ops if op["outcome"] != "refused"]
-        ops += [Operation(push) for op in ops if op["outcome"] != "stale" for push in op.successors]
         self.pushes = {op["value"]: op for op in ops if op.kind == "push"}
-        self.places = {value: [] for value in self.pushes}
+        values, self.places = {}, {value: [] for value in self.pushes}
         for op, item in ((op, item) for op in ops for item in op.told):
             push = self.pushes.get(item["value"], {"priority": "of no push"})
             for what, has in ("priority", place(item["id"])[1]), ("size", item.get("size", 0)):
                 if has != push.get(what, 0):
                     raise Fault(f"{op.kind} of {item['value']!r} with {what} {has}")
-            if item["id"] not in self.places[item["value"]]:
-                self.places[item["value"]].append(item["id"])
-        order = sorted((place(id)[0], id, v) for v, ids in self.places.items() for id in ids)
+            if values.setdefault(item["id"], item["value"]) != item["value"]:
+                raise Fault(f"{values[item['id']]!r} and {item['value']!r} have one id")
+        for id, value in values.items():
+            self.places[value].append(id)
+        order = sorted((place(id)[0], id, value) for id, value in values.items())
         self.number = {id: n for n, (_, id, _) in enumerate(order)}
         self.push = [self.pushes[value] for _, _, value in order]
         self.group = [push.get("group") for push in self.push]
+        self.fences = [set() for _ in order]
+        for item in (item for op in ops for item in op.told if item.get("fence")):
+            self.fences[self.number[item["id"]]].add(item["fence"])
         self.acked = [self.pushes[v]["return"] if self.pushes[v].get("id") == id else NEVER
                       for _, id, v in order]
         self.open = sum(op.untold for op in ops if op.kind == "pop")
         self.open_from = min((op["call"] for op in ops if op.untold), default=NEVER)
         unclear = [op for op in ops if op.open and op.settles]
         self.sure = self.open_from == NEVER and not unclear
+        traced = name.startswith(("o-", "fifo-o-"))  # there, a lease may be the last of an item
+        ended = {item["value"] for op in ops for item in op.ends}
+        missing = [v for v, push in self.pushes.items() if "ttl" not in push and v not in ended
+                   and not (traced if self.places[v] else push.open)]
+        if len(missing) > sum(op.untold for op in ops):
+            raise Fault(f"nobody got {missing}")
         self.extended = [(op["id"], op["fence"]) for op in unclear if op.kind == "extend"]
         self.expiry = [self.expires(push) for push in self.push]
         self.steps = [step for op in ops for step in self.translate(op)]
@@ -121,8 +131,10 @@ class Queue:
         elif op.got or op.serves and op["outcome"] in ("done", "empty", "too large"):
             yield Step(op, self.serve, items=op.got, asked=len(op.got) if op.open else op.asked)
         for n in range(op.untold):
-            for act in (self.may_take, self.give_back) if op.kind == "pop" else [self.may_take]:
-                yield Step(op, act, False, slot=(op["call"], op["client"], n))
+            acts = (self.may_take, self.give_back) if op.kind == "pop" else [self.may_take]
+            for act in acts:
+                slot = (op["call"], op["client"], n)
+                yield Step(op, act, False, slot=slot, before=len(acts) * (n > 0))
 
     # What steps do to a state: they return the next one, or nothing if they cannot have happened.
     def put(self, state, step):
@@ -200,6 +212,8 @@ class Queue:
             if self.chances(items, step, n, step.call)[1]:
                 if step.op.kind == "pop":
                     return with_item(items, n, AWAY, items[n][1]), taken | {(step.slot, n)}
+                if items[n][1] + 1 in self.fences[n]:
+                    return None  # somebody else has that lease
                 to = (LEASED, items[n][1] + 1, self.hold_after(step.op, 0))
                 return with_item(items, n, *to), taken
 
@@ -250,7 +264,8 @@ class Queue:
                 continue
             seen.add((done, state))
             for i in [*range(len(steps) - 1, n, -1), n]:  # the last one is tried first
-                if steps[i].call <= steps[n].end and not done >> i & 1:
+                waits = done >> i & 1 or steps[i].before and not done >> i - steps[i].before & 1
+                if steps[i].call <= steps[n].end and not waits:
                     after = steps[i].act(state, steps[i])
                     if after:
                         stack.append((n, done | 1 << i, after))
@@ -271,13 +286,31 @@ class Operation(dict):
         if self["outcome"] == "done" and self.kind in ("pop", "peek") and not self.got:
             self.got = [self]
         self.cut = self["outcome"] == "too large" or "cut" in self
-        self.told = [self] if self.kind == "push" and self.get("id") else self.got
+        pushed = self.kind == "push" and self["outcome"] == "done" and self.get("id")
+        self.told = [self] if pushed else self.got
         takes = self.kind in ("pop", "lease", "next")
         self.untold = self.asked - len(self.got) if self.open and takes else 0
         self.tokens = [{"fence": 0, **token} for token in [self, *self.get("also", [])]]
+        acks = self.kind in ("ack", "next") and self["outcome"] != "stale"
+        self.ends = self.tokens if acks else self.got if self.kind == "pop" else []
         done = self["outcome"] in ("done", "empty", "too large") or self.got
         push = {**self, "kind": "push", "outcome": "done" if done else "lost", "next": []}
-        self.successors = [{**push, "id": None, "size": 0, **next} for next in self.get("next", [])]
+        next = self.get("next", []) if self["outcome"] not in ("stale", "refused") else []
+        self.successors = [Operation({**push, "id": None, "size": 0, **one}) for one in next]
+
+
+def judge(history):
+    """Returns what is wrong with a history, or "accepted"."""
+    queues = {}
+    for op in map(Operation, history["operations"]):
+        for one in [op] * (op["outcome"] != "refused") + op.successors:
+            queues.setdefault(one["queue"], []).append(one)
+    for name in sorted(queues):
+        try:
+            Queue(history, name, queues[name]).check()
+        except Fault as fault:
+            return f"queue {name}: {fault}"
+    return "accepted"
 
 
 def main(paths):
@@ -285,12 +318,7 @@ def main(paths):
     for path in paths:
         with (gzip.open if path.endswith(".gz") else open)(path, "rt") as lines:
             for history in map(json.loads, lines):
-                verdict, ops = "accepted", history["operations"]
-                try:
-                    for queue in sorted({op["queue"] for op in ops}):
-                        Queue(history, queue, [op for op in ops if op["queue"] == queue]).check()
-                except Fault as fault:
-                    verdict = f"queue {queue}: {fault}"
+                verdict = judge(history)
                 verdicts.add(verdict)
                 print(f"{history['name']}: {verdict}", flush=True)
     return verdicts != {"accepted"}

@@ -35,8 +35,7 @@ var (
 	// ErrJoined is returned by pushes of a member whose joiner does not wait, or not any more.
 	ErrJoined = errors.New("no such job waits for others")
 
-	// ErrChain is returned by Result with [Follow] for a chain that branches, runs again or is too
-	// long.
+	// ErrChain is returned by Result with [Follow] for a chain that branches, or runs again.
 	ErrChain = errors.New("the chain of jobs cannot be followed")
 
 	// ErrJoins is returned by Move for a joiner that waits.

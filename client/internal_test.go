@@ -197,9 +197,8 @@ func TestInboxOfAConnectionThatCloses(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	full := errors.New("the disk is full")
 	for delay, want := range map[time.Duration]time.Duration{
-		time.Second:  time.Second,
-		0:            0,
-		-time.Second: 0,
+		time.Second: time.Second,
+		0:           0,
 	} {
 		err := RetryAfter(delay, full)
 		if got := workFailureOf(fmt.Errorf("write: %w", err)).delay; got != want ||

@@ -95,10 +95,12 @@ func (j *Job) LastTry() bool { return j.MaxDeliver > 0 && j.Deliveries >= j.MaxD
 // also when a job moves, dies and is redriven.
 type Work func(ctx context.Context, job *Job) error
 
-// Snooze returns an error with which Work returns the job to the queue for delay. The delivery does
-// not count. With a delay of 0 or less, the job is ready at once; one of more than ten years is cut
-// to that.
-func Snooze(delay time.Duration) error { return &snoozed{delayWithin(delay)} }
+// Snooze returns an error with which Work returns the job to the queue for delay, 0 to ten years.
+// The delivery does not count. With any other delay, such as the time until a moment that is over,
+// the error is an [ErrBadRequest], and the job fails.
+func Snooze(delay time.Duration) error {
+	return cmp.Or(checkDelay("Snooze", delay), error(&snoozed{delay}))
+}
 
 // IsSnooze reports whether err is or wraps an error that [Snooze] returned. It is for Middleware.
 func IsSnooze(err error) bool { return errors.As(err, new(*snoozed)) }
@@ -119,16 +121,24 @@ type dropped struct{ reason string }
 func (d *dropped) Error() string { return "dropped: " + d.reason }
 
 // RetryAfter returns an error that wraps err and with which Work returns the job to the queue for
-// delay, instead of the queue's backoff or the worker's RetryDelay. With a delay of 0 or less, the
-// job is ready at once; one of more than ten years is cut to that. The delivery counts, as for any
-// error. err should say why; it may be nil.
+// delay, 0 to ten years, instead of the queue's backoff or the worker's RetryDelay. The delivery
+// counts, as for any error. err should say why; it may be nil. With any other delay, the error also
+// wraps an [ErrBadRequest], and the job fails without a delay of its own.
 func RetryAfter(delay time.Duration, err error) error {
-	return &retry{cmp.Or(err, errNoReason), delayWithin(delay)}
+	err = cmp.Or(err, errNoReason)
+	if wrong := checkDelay("RetryAfter", delay); wrong != nil {
+		return fmt.Errorf("%w; %w", err, wrong)
+	}
+	return &retry{err, delay}
 }
 
-// delayWithin returns the nearest delay that the bridge takes. One that it refused would have the
-// job done again as soon as its lease is over.
-func delayWithin(d time.Duration) time.Duration { return min(max(d, 0), settings.MaxDelay) }
+// checkDelay refuses a delay that the bridge would refuse.
+func checkDelay(of string, d time.Duration) error {
+	if d < 0 || d > settings.MaxDelay {
+		return badRequest("%s: bad delay %v: want 0s to %v", of, d, settings.MaxDelay)
+	}
+	return nil
+}
 
 var errNoReason = errors.New("no reason was given")
 

@@ -68,7 +68,7 @@ func Wait(d time.Duration) ResultOption { return func(q *resultQuery) { q.wait =
 //
 // Each queue of the chain needs the settings Keep and Trail: where Trail is 0, nobody knows what a
 // job has pushed, and the chain ends there. If a job of the chain is not kept, or gone, the error
-// is [ErrNotFound]; if it has pushed several, or is the 64th and has pushed one, [ErrChain].
+// is [ErrNotFound]; if it has pushed several, [ErrChain].
 func Follow() ResultOption { return func(q *resultQuery) { q.follow = true } }
 
 // Result says what has become of a job, by the ID in the [PushAck] of its push. The ID stays the
@@ -101,9 +101,6 @@ type resultQuery struct {
 }
 
 const (
-	// maxLinks is how many jobs Follow follows.
-	maxLinks = 64
-
 	// resultWait is how long one request waits for a result.
 	resultWait = 30 * time.Second
 
@@ -125,9 +122,6 @@ func (q *Queue) result(
 	end := time.Now().Add(query.wait)
 	r, next, err := q.awaitResult(ctx, query, end)
 	for link := 2; next.ID != "" && err == nil; link++ {
-		if link > maxLinks {
-			return JobResult{}, fmt.Errorf("%w: it has more than %d jobs", ErrChain, maxLinks)
-		}
 		q, query.id, query.msgID = &Queue{q.client, q.kind, next.Queue}, next.ID, ""
 		if r, next, err = q.awaitResult(ctx, query, end); errors.Is(err, ErrNotFound) {
 			text := "job %d of the chain, %s in queue %s, is not kept, or gone: %w"

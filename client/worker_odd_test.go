@@ -3,9 +3,11 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/pqbridge/pqbridge/client"
+	"github.com/pqbridge/pqbridge/subjects/settings"
 	"github.com/pqbridge/pqbridge/testenv"
 )
 
@@ -39,24 +42,31 @@ func TestWorkCallsGoexit(t *testing.T) {
 	})
 }
 
-// A delay that is longer than the bridge takes is cut: the job does not come back at once.
-func TestDelayBeyondTenYears(t *testing.T) {
-	for name, failed := range map[string]error{
-		"snooze": client.Snooze(math.MaxInt64),
-		"retry":  client.RetryAfter(math.MaxInt64, errors.New("never")),
-	} {
-		subtest(t, name, func(t *testing.T) {
-			s := newWorkshop(t)
-			s.push("a")
-			s.start(must(s.jobs.NewWorker(func(context.Context, *client.Job) error {
-				return failed
-			}, quiet(client.WorkerOptions{}))))
+// A job whose Work names a delay that is over, or beyond ten years, fails for that reason, and
+// comes back after the retry delay.
+func TestBadDelaysFail(t *testing.T) {
+	testenv.Bubble(t, func(t *testing.T) {
+		s := newWorkshop(t)
+		for n, delay := range []time.Duration{
+			math.MinInt64, -time.Nanosecond, settings.MaxDelay + 1, math.MaxInt64,
+		} {
+			for name, failed := range map[string]error{
+				"snooze": client.Snooze(delay),
+				"retry":  client.RetryAfter(delay, errors.New("never")),
+			} {
+				queue := fmt.Sprint(name, n)
+				work := func(context.Context, *client.Job) error { return failed }
 
-			waitFor(t, "a delayed job", func() bool {
-				return must(s.jobs.Info(t.Context())).Delayed == 1
-			})
-		})
-	}
+				if got := s.retries(queue, 1, time.Hour, work); got[0] != time.Hour {
+					t.Errorf("%s %v: tried again after %v, want an hour", name, delay, got[0])
+				}
+				if !errors.Is(failed, client.ErrBadRequest) ||
+					!strings.Contains(failed.Error(), "want 0s to 87600h0m0s") {
+					t.Errorf("%s %v: %v", name, delay, failed)
+				}
+			}
+		}
+	})
 }
 
 // Without a connection, no worker starts.

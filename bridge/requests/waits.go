@@ -2,6 +2,7 @@ package requests
 
 import (
 	"errors"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,26 +15,36 @@ import (
 // cancel.
 //
 // A cancel may overtake its request, which takes another way if it is forwarded. So a bridge
-// remembers cancels of requests that it does not have, for a while.
+// remembers cancels of requests that it does not have, for a while. Most of these have ended, or
+// wait on another bridge, which it cannot tell: so a cancel takes little memory.
 type Waits struct {
 	dispatcher *dispatch.Dispatcher
+	seed       maphash.Seed
 
 	mu struct {
 		sync.Mutex
 		of    map[string]*cancellable // by key
-		early []*cancellable          // of requests that are not here, oldest first
+		early map[uint64]struct{}     // hashes of the keys of cancels
+		order []earlyCancel           // the same, oldest first
 	}
 }
 
+// earlyCancel is a cancel of a request that is not here.
+type earlyCancel struct {
+	hash  uint64 // of its key
+	until time.Time
+}
+
 const (
-	// earlyLife and maxEarly limit how long such cancels are remembered, and how many.
+	// earlyLife and maxEarly limit how long such cancels are remembered, and how many: 5 MB.
 	earlyLife = 5 * time.Second
-	maxEarly  = 4096
+	maxEarly  = 1 << 16
 )
 
 func newWaits(d *dispatch.Dispatcher) *Waits {
-	w := &Waits{dispatcher: d}
+	w := &Waits{dispatcher: d, seed: maphash.MakeSeed()}
 	w.mu.of = map[string]*cancellable{}
+	w.mu.early = map[uint64]struct{}{}
 	return w
 }
 
@@ -47,7 +58,6 @@ type cancellable struct {
 	waits   *Waits
 	key     string
 	waiting dispatch.WaitHandle
-	until   time.Time // when it is forgotten, if it was cancelled before it came
 
 	cancelled atomic.Bool
 }
@@ -60,9 +70,10 @@ func (w *Waits) add(r *dispatch.Request, parsed *subjects.Request) (*cancellable
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.expireLocked()
-	if other := w.mu.of[c.key]; other != nil && !other.until.IsZero() {
+	if _, early := w.mu.early[maphash.String(w.seed, c.key)]; early {
 		return nil, errCancelled
-	} else if other != nil {
+	}
+	if w.mu.of[c.key] != nil {
 		return nil, badRequest("another request waits with this id: " +
 			"want a different id for each request")
 	}
@@ -75,28 +86,35 @@ func (w *Waits) add(r *dispatch.Request, parsed *subjects.Request) (*cancellable
 func (w *Waits) End(key string) {
 	w.mu.Lock()
 	c := w.mu.of[key]
-	if c == nil { // it may still come
-		w.expireLocked()
-		c = &cancellable{key: key, until: time.Now().Add(earlyLife)}
-		w.mu.of[key] = c
-		w.mu.early = append(w.mu.early, c)
+	if c == nil {
+		w.addEarlyLocked(maphash.String(w.seed, key))
 	}
-
 	w.mu.Unlock()
 
-	c.cancelled.Store(true)
-	w.dispatcher.Cancel(c.waiting)
+	if c != nil {
+		c.cancelled.Store(true)
+		w.dispatcher.Cancel(c.waiting)
+	}
+}
+
+// addEarlyLocked remembers a cancel, because its request may still come.
+func (w *Waits) addEarlyLocked(hash uint64) {
+	w.expireLocked()
+	if _, known := w.mu.early[hash]; !known {
+		w.mu.early[hash] = struct{}{}
+		w.mu.order = append(w.mu.order, earlyCancel{hash, time.Now().Add(earlyLife)})
+	}
 }
 
 // expireLocked removes cancels that are old, or too many.
 func (w *Waits) expireLocked() {
-	for len(w.mu.early) > 0 {
-		oldest := w.mu.early[0]
-		if len(w.mu.early) < maxEarly && !time.Now().After(oldest.until) {
+	for len(w.mu.order) > 0 {
+		oldest := w.mu.order[0]
+		if len(w.mu.order) < maxEarly && !time.Now().After(oldest.until) {
 			return
 		}
-		delete(w.mu.of, oldest.key)
-		w.mu.early = w.mu.early[1:]
+		delete(w.mu.early, oldest.hash)
+		w.mu.order = w.mu.order[1:]
 	}
 }
 

@@ -21,6 +21,7 @@
 package outbox
 
 import (
+	"container/list"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,7 +50,7 @@ type Outbox struct {
 		sync.Mutex
 		chunks []*chunk // oldest first; the last may still grow
 		spare  *chunk   // to be used next, or nil
-		bytes  int      // of all chunks
+		bytes  int      // of all chunks and relayed messages
 		ended  bool
 		// abandoned is how many replies were unconfirmed at the end.
 		abandoned int
@@ -61,6 +62,7 @@ type Outbox struct {
 		reports   reports
 
 		relayed map[string]*relayed // by reply subject
+		overdue list.List           // reply subjects of those that relayPatience is over for
 
 		// pauses are the timers of items that wait to be put back. It is nil after EndRestores.
 		pauses map[dispatch.Replier]*time.Timer
@@ -95,8 +97,7 @@ type sentItem struct {
 }
 
 const (
-	// chunkBytes is the size at which a chunk is full. Above Config.MaxBytes in all of them, the
-	// oldest replies are deleted unconfirmed.
+	// chunkBytes is the size at which a chunk is full.
 	chunkBytes = 1 << 20
 	// The memory that a reply takes, an item besides its own bytes, and a lease.
 	replyOverhead = 96
@@ -107,9 +108,11 @@ const (
 // relayed is a message on its way through another bridge.
 type relayed struct {
 	Content
-	subject string
-	bytes   int // counted as unconfirmed, -1 once they are not
-	timer   *time.Timer
+	subject  string
+	bytes    int
+	released bool          // it is no longer counted as unconfirmed
+	overdue  *list.Element // in the list of them, or nil
+	timer    *time.Timer
 }
 
 // itemSize estimates the bytes of memory that an item refers to.

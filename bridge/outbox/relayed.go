@@ -35,37 +35,48 @@ func (o *Outbox) sendRelayedLocked(m *nats.Msg, c Content) error {
 
 // addRelayedLocked adds a message that was sent through another bridge with that reply subject.
 func (o *Outbox) addRelayedLocked(token, subject string, c Content) {
-	bytes := c.size()
+	r := &relayed{Content: c, subject: subject}
+	r.bytes = c.size() + 2*replyOverhead + len(token) + len(subject)
+	r.timer = time.AfterFunc(relayPatience, func() { o.overdue(token) })
+	o.mu.relayed[token] = r
+
 	o.config.Dispatcher.Hold()
-	o.config.Dispatcher.AddUnconfirmed(c.Queue, bytes)
-	o.mu.relayed[token] = &relayed{c, subject, bytes, time.AfterFunc(relayPatience, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if r := o.mu.relayed[token]; r != nil {
-			o.uncountLocked(r)
-			r.timer = time.AfterFunc(relayMemory, func() { o.Settle("", token) })
-		}
-	})}
+	o.config.Dispatcher.AddUnconfirmed(c.Queue, r.bytes)
+	o.mu.bytes += r.bytes
+	o.limitLocked()
+}
+
+// overdue keeps a message for a bridge that may have stood still, as long as there is room for it.
+func (o *Outbox) overdue(token string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.mu.relayed[token]
+	if r == nil {
+		return
+	}
+
+	o.releaseLocked(r)
+	r.overdue = o.mu.overdue.PushBack(token)
+	r.timer = time.AfterFunc(relayMemory, func() { o.Settle("", token) })
+	o.limitLocked()
 }
 
 // Settle ends a message that went through another bridge: with an empty fate somebody received it.
 func (o *Outbox) Settle(fate, token string) {
 	o.mu.Lock()
-	r := o.mu.relayed[token]
-	delete(o.mu.relayed, token)
+	r := o.forgetLocked(token)
 	o.mu.Unlock()
 	if r == nil {
 		return
 	}
 
-	r.timer.Stop()
 	if fate != "" {
 		o.ReturnAll(&r.Content, Reason(fate))
 	}
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.uncountLocked(r)
+	o.releaseLocked(r)
 }
 
 // SettleRest is Settle for all messages to a subject of another bridge, except for these.
@@ -84,11 +95,27 @@ func (o *Outbox) SettleRest(fate, subject string, tokens []string) {
 	}
 }
 
-// uncountLocked counts the items of a message no longer as unconfirmed.
-func (o *Outbox) uncountLocked(r *relayed) {
-	if r.bytes >= 0 {
+// forgetLocked removes a message and returns it, nil if it is not there.
+func (o *Outbox) forgetLocked(token string) *relayed {
+	r := o.mu.relayed[token]
+	if r == nil {
+		return nil
+	}
+
+	delete(o.mu.relayed, token)
+	r.timer.Stop()
+	o.mu.bytes -= r.bytes
+	if r.overdue != nil {
+		o.mu.overdue.Remove(r.overdue)
+	}
+	return r
+}
+
+// releaseLocked lets a message hold up the dispatcher no longer.
+func (o *Outbox) releaseLocked(r *relayed) {
+	if !r.released {
 		o.config.Dispatcher.AddUnconfirmed(r.Queue, -r.bytes)
 		o.config.Dispatcher.Release()
-		r.bytes = -1
+		r.released = true
 	}
 }

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,10 +11,47 @@ import (
 
 // relay adds an item as if it had been sent through another bridge.
 func relay(o *testOutbox, token string) {
+	relayItem(o, token, fdbpq.Item{Message: fdbpq.Message{Value: []byte("x")}})
+}
+
+func relayItem(o *testOutbox, token string, item fdbpq.Item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.addRelayedLocked(token, "answers", Content{
-		Queue: o.queue, Popped: []fdbpq.Item{{Message: fdbpq.Message{Value: []byte("x")}}},
+	o.addRelayedLocked(token, "answers", Content{Queue: o.queue, Popped: []fdbpq.Item{item}})
+}
+
+// What another bridge relays that stands still takes no more memory than all else may take. The
+// newest items still go back once it says that nobody received them.
+func TestRelayedIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newTest(t)
+		go o.dispatcher.Run(t.Context())
+
+		const items, size = 250, 90_000
+		for i := range items {
+			item := fdbpq.Item{ID: fdbpq.ID{Count: int64(i)}}
+			item.Value = make([]byte, size)
+			relayItem(o, fmt.Sprint(i), item)
+			time.Sleep(relayPatience)
+			synctest.Wait()
+		}
+
+		kept, fit := len(o.mu.relayed), o.config.MaxBytes/size
+		if o.mu.bytes > o.config.MaxBytes || kept < fit-2 || o.mu.overdue.Len() != kept {
+			t.Errorf("%d items of %d bytes are kept, %d of them overdue", kept, o.mu.bytes,
+				o.mu.overdue.Len())
+		}
+
+		for i := range items {
+			o.Settle(string(Late), fmt.Sprint(i))
+		}
+		time.Sleep(time.Minute)
+		o.dispatcher.Close()
+		synctest.Wait()
+
+		if n := int(o.returned[Late].Load()); n != kept || o.mu.bytes != 0 {
+			t.Errorf("%d items went back, want %d; %d bytes are left", n, kept, o.mu.bytes)
+		}
 	})
 }
 

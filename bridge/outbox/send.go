@@ -135,6 +135,15 @@ func (o *Outbox) grewLocked(c *chunk, items, rest int) {
 	c.bytes += items + rest
 	o.mu.bytes += items + rest
 	o.config.Dispatcher.AddUnconfirmed(nil, rest)
+	o.limitLocked()
+}
+
+// limitLocked keeps to Config.MaxBytes. It forgets the oldest messages that are overdue, and then
+// deletes the oldest replies unconfirmed.
+func (o *Outbox) limitLocked() {
+	for o.mu.bytes > o.config.MaxBytes && o.mu.overdue.Len() > 0 {
+		o.forgetLocked(o.mu.overdue.Front().Value.(string))
+	}
 
 	if o.mu.bytes > o.config.MaxBytes {
 		o.deleteLocked(func(*chunk) bool { return o.mu.bytes > o.config.MaxBytes })

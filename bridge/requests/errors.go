@@ -1,6 +1,8 @@
 package requests
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -108,7 +110,16 @@ func classify(err error) wireError {
 		}
 		return row
 	}
+	// Nobody has said what that meant for the request: it may have been done.
+	if isTimeOver(err) {
+		return wireError{code: subjects.CodeUnavailable, unknown: true}
+	}
 	return wireError{code: subjects.CodeInternal}
+}
+
+// isTimeOver reports whether err is due to the end of a context.
+func isTimeOver(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // Failure returns what a reply says about an error.
@@ -116,7 +127,7 @@ func Failure(err error) *subjects.Error {
 	row := classify(err)
 	return &subjects.Error{
 		Code: row.code, Reason: row.reason, Unknown: row.unknown,
-		Text: withoutPackages(err.Error()),
+		Text: forClients(err.Error()),
 	}
 }
 
@@ -137,12 +148,19 @@ func setNumbers(h nats.Header, name string, leases []int) {
 	}
 }
 
-// withoutPackages removes the names of packages that errors begin with. Clients do not know them.
-func withoutPackages(text string) string {
+// unspoken are the parts of errors that mean nothing to clients: names of packages, and how Go says
+// that time is over.
+var unspoken = []string{
+	"fdbpq", "pebblekv", "fdbkv", "kv",
+	context.DeadlineExceeded.Error(), context.Canceled.Error(),
+}
+
+// forClients removes from the text of an error what clients do not know.
+func forClients(text string) string {
 	parts := slices.DeleteFunc(strings.Split(text, ": "), func(part string) bool {
-		return part == "fdbpq" || part == "pebblekv" || part == "fdbkv" || part == "kv"
+		return slices.Contains(unspoken, part)
 	})
-	return strings.Join(parts, ": ")
+	return cmp.Or(strings.Join(parts, ": "), "the store did not answer in time")
 }
 
 // itemFailure returns the error of one of several items, as its client hears it.

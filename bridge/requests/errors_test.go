@@ -1,6 +1,7 @@
 package requests
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -13,13 +14,15 @@ import (
 	"github.com/pqbridge/pqbridge/subjects"
 )
 
-// Names of packages are left out of errors, but the words of users stay as they are.
-func TestWithoutPackages(t *testing.T) {
+// Names of packages and Go's words are left out of errors, but the words of users stay as they are.
+func TestForClients(t *testing.T) {
 	for text, want := range map[string]string{
 		"kv: the store is away":                          "the store is away",
 		`a push: fdbpq: header Pq-X: "kv: 5": kv: wrong`: `a push: header Pq-X: "kv: 5": wrong`,
+		"try again: context deadline exceeded":           "try again",
+		"context canceled":                               "the store did not answer in time",
 	} {
-		if got := withoutPackages(text); got != want {
+		if got := forClients(text); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
@@ -41,9 +44,12 @@ func TestFailure(t *testing.T) {
 			fmt.Errorf("%w: item 3: %w", errBadRequest, fdbpq.ErrOp),
 			400, "item 3: invalid operation",
 		},
+		{context.DeadlineExceeded, 503, "the store did not answer in time"},
+		{fmt.Errorf("fdbkv: commit: %w", context.Canceled), 503, "commit"},
 	} {
 		told := Failure(m.err)
-		named := strings.Contains(told.Text, "fdbpq:") || strings.Contains(told.Text, "kv:")
+		named := strings.Contains(told.Text, "fdbpq:") || strings.Contains(told.Text, "kv:") ||
+			strings.Contains(told.Text, "context")
 		if told.Code != m.code || named || !strings.Contains(told.Text, m.text) {
 			t.Errorf("%v: %v", m.err, told)
 		}

@@ -207,15 +207,16 @@ func (i *Inspector) run(ctx context.Context, slots chan struct{}, f func() error
 	case slots <- struct{}{}:
 		defer func() { <-slots }()
 	case <-ctx.Done():
-		return i.ended(ctx, ctx.Err())
+		return i.ended(ctx.Err())
 	}
-	return i.ended(ctx, f())
+	return i.ended(f())
 }
 
-// ended explains an error that is due to the end of the context.
-func (i *Inspector) ended(ctx context.Context, err error) error {
+// ended explains an error that is due to the end of the context. A store may say so before the
+// context does, in a process that stood still.
+func (i *Inspector) ended(err error) error {
 	switch {
-	case err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()):
+	case !isTimeOver(err):
 		return err
 	case i.ctx.Err() != nil:
 		return errEnded

@@ -3,11 +3,13 @@ package requests
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pqbridge/pqbridge/bridge/dispatch"
+	"github.com/pqbridge/pqbridge/subjects"
 )
 
 // Parts of browses take a tenth of the time while others ask, and all of it otherwise.
@@ -55,4 +57,18 @@ func TestPaceOfBrowses(t *testing.T) {
 		must(t, i.paced(t.Context(), run(part, 0)))
 		want(part)
 	})
+}
+
+// A store that says that time is over before the context does, as in a process that stood still,
+// has not answered in time.
+func TestStoreNoticesTheEndFirst(t *testing.T) {
+	i := newInspector(&Config{Dispatcher: newTestDispatcher(t)})
+
+	for _, why := range []error{context.DeadlineExceeded, context.Canceled} {
+		err := i.run(t.Context(), i.slots, func() error { return fmt.Errorf("read: %w", why) })
+
+		if told := Failure(err); told.Code != subjects.CodeUnavailable || told.Unknown {
+			t.Errorf("%v: %+v, want a 503 of a request that has done nothing", why, told)
+		}
+	}
 }

@@ -362,6 +362,81 @@ func TestProtocolBeginsWithItsRequests(t *testing.T) {
 	}
 }
 
+// A payload may have as many bytes as the table of sizes in docs/protocol.md says.
+func TestProtocolHasTheSizesOfPayloads(t *testing.T) {
+	text := readFile(t, "docs", "protocol.md")
+	_, table, _ := strings.Cut(text, "  | request | bytes | room for |\n")
+	table, after, _ := strings.Cut(table, "\n\n")
+	documented := map[string]string{}
+	for _, row := range strings.Split(table, "\n")[1:] {
+		cells := strings.Split(row, "|")
+		for name := range strings.SplitSeq(cells[1], ",") {
+			documented[strings.Trim(name, " `")] = strings.Trim(cells[2], " ")
+		}
+	}
+
+	thousands := func(bytes int) string { return fmt.Sprintf("%d,%03d", bytes/1000, bytes%1000) }
+	grammar, err := subjects.New("pq", "q")
+	must(t, err)
+	for _, e := range grammar.Endpoints() {
+		most, group := e.Verb.MostPayload(), strings.TrimPrefix(e.Name, "fifo-")
+		switch {
+		case most == 0 || most > 1<<30: // takes none, or only max_payload bounds it
+			continue
+		case e.Verb == subjects.Pop || e.Verb == subjects.PopMax:
+			group = "pops"
+		case e.Verb == subjects.Peek || e.Verb == subjects.PeekMax:
+			group = "peeks"
+		}
+
+		if documented[group] != thousands(most) {
+			t.Errorf("%s: the table has %q, want %s", e.Name, documented[group], thousands(most))
+		}
+	}
+
+	ack := fmt.Sprintf("`+ACK` and `+NXT` have at most %s bytes", // has a list of as many tokens
+		thousands(subjects.Get.MostPayload()))
+	if !strings.Contains(after, ack) {
+		t.Errorf("behind the table there is no %q", ack)
+	}
+}
+
+// What looks like a table of a document is one: each row has a line of its own, and as many cells
+// as its header.
+func TestTablesAreTables(t *testing.T) {
+	code := regexp.MustCompile("(?s)```.*?```")
+	delimiter := regexp.MustCompile(`^\|(-+\|)+$`)
+	cells := func(line string) int { return strings.Count(strings.ReplaceAll(line, `\|`, ""), "|") }
+	tables := 0
+
+	for document, text := range testenv.Documents(t, root) {
+		lines := strings.Split(code.ReplaceAllString(text, ""), "\n")
+		for i := range lines {
+			line := strings.TrimSpace(lines[i])
+			if !strings.Contains(line, "|---") {
+				continue
+			}
+			if !delimiter.MatchString(line) || i == 0 {
+				t.Errorf("%s: this is no row of a table: %s", document, line)
+				continue
+			}
+
+			tables++
+			for _, row := range lines[i-1:] {
+				if row = strings.TrimSpace(row); row == "" {
+					break
+				}
+				if !strings.HasPrefix(row, "|") || cells(row) != cells(line) {
+					t.Errorf("%s: this row has other cells than its table: %s", document, row)
+				}
+			}
+		}
+	}
+	if tables < 100 {
+		t.Errorf("the documents have %d tables only: does the test still see them?", tables)
+	}
+}
+
 // headings returns the names by which links lead to the headings of a document.
 func headings(text string) (names []string) {
 	seen := map[string]int{}

@@ -20,7 +20,9 @@ func TestPushSizeIsAsDocumented(t *testing.T) {
 		msgID       = 4000
 		msgIDByte   = 19 // for each byte of the message id
 		unique      = 900
-		uniqueByte  = 5 // for each byte of the unique key
+		uniqueByte  = 5    // for each byte of the unique key
+		joiner      = 3100 // beside a record and what is due
+		members     = 7000 // of a joiner that is not in the batch, together
 		longestName = 128
 		prefixBytes = 12 // of keys beside the name of the queue; the usual roots take 6
 	)
@@ -47,10 +49,13 @@ func TestPushSizeIsAsDocumented(t *testing.T) {
 		{"unique", Message{Unique: key}, false, each + record + unique + uniqueByte*len(key)},
 		{"unique and delay", Message{Unique: key}, true,
 			each + record + unique + uniqueByte*len(key) + due},
+		{"joiner", Message{Join: 1}, false, each + record + due + joiner},
+		{"member", Message{Joiner: &Joiner{Queue: strings.Repeat("q", longestName)}}, false,
+			each + record + members},
 	} {
 		want := test.m.Size() + test.want
 
-		if got := l.PushSize(&test.m, test.delays); got >= want {
+		if got := l.PushSize(&test.m, test.delays) + l.JoinSize(&test.m); got >= want {
 			t.Errorf("%s: %d bytes, documented are less than %d", test.what, got, want)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -92,13 +93,8 @@ func (e *exportEnd) String() string {
 
 // push returns what to push for an item, without an end of its time. It changes the headers of it.
 func (it *exportedItem) push() (m client.PushItem, err error) {
-	if it.Priority != nil {
-		m.Priority = *it.Priority
-	}
-	m.Value, m.Headers = it.Base64, it.Headers
-	if it.Value != nil {
-		m.Value = []byte(*it.Value)
-	}
+	m.Priority, m.Headers = *cmp.Or(it.Priority, new(int64)), it.Headers
+	m.Value = append(it.Base64, *cmp.Or(it.Value, new(string))...) // one of them is empty
 	if it.Block != nil {
 		if m.Headers, err = nats.DecodeHeadersMsg(it.Block); err != nil {
 			return m, fmt.Errorf("headers_base64: %w", err)

@@ -174,22 +174,19 @@ func noAttempts(self *target.Kin, kept int64) string {
 
 // attemptLines describes attempts, and says which are not kept between them.
 func attemptLines(all []trail.Attempt) (lines []string) {
-	missing := func(one, several string, from, to int64) {
-		if from < to {
-			lines = append(lines, fmt.Sprintf("%s %d to %d: not kept", several, from, to))
-		} else if from == to {
-			lines = append(lines, fmt.Sprintf("%s %d: not kept", one, from))
+	missing := func(of string, from, to int64) {
+		if from <= to {
+			lines = append(lines, fmt.Sprintf("%s %d to %d: not kept", of, from, to))
 		}
 	}
 	life, number := int64(0), int64(0)
 	for i := range all {
 		a := &all[i]
 		if a.Life != life {
-			missing("life", "lives", life+1, a.Life-1)
+			missing("lives", life+1, a.Life-1)
 			life, number = a.Life, 0
 		}
-		of := fmt.Sprintf("life %d,", a.Life)
-		missing(of, of, number+1, a.Number-1)
+		missing(fmt.Sprintf("life %d,", a.Life), number+1, a.Number-1)
 		number = a.Number
 
 		line := fmt.Sprintf("life %d, %d: %s at %s", a.Life, a.Number, a.How,

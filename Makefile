@@ -335,7 +335,7 @@ soak: ## break systems for MINUTES=, JOBS=4 at once; or one test: TESTED= DURATI
 		.ci/soak $(MINUTES))
 
 # The test runs on its own, not below go test, so that it says now and then how far it is.
-VERIFY_FLAGS = -test.run '^TestVerify$$' -test.timeout 0 -duration $(or $(filter-out 0,$(MINUTES)),60)m \
+VERIFY_FLAGS = -test.run '^TestVerify$$' -test.timeout 0 -calm -duration $(or $(filter-out 0,$(MINUTES)),60)m \
 	$(if $(SEED),-seed $(SEED)) $(if $(KEEP),-keep $(abspath $(KEEP)))
 verify: ## check the promises on all systems, while they break, for an hour or MINUTES=: SEED= KEEP=
 	@case "$(MINUTES)$(SEED)" in *[!0-9]*) echo "MINUTES= and SEED= are whole numbers"; exit 1; esac

@@ -286,16 +286,22 @@ func (c *caller) insist(what string, do func(ctx context.Context) error) {
 // run makes the requests of one round.
 func (b *burster) run(w *workload, open *openPops, meter *odometer) {
 	c := b.caller
+	var early []books.Operation
 	for n := 0; n < requests; n++ {
 		if c.t.Failed() {
 			return
 		}
 
-		if c.tight && w.random.IntN(crowdEvery) == 0 {
-			n += b.crowd(w, open, meter)
+		var op books.Operation
+		padding := 0
+		if len(early) > 0 {
+			op, early = early[0], early[1:]
+		} else {
+			if c.tight && w.random.IntN(crowdEvery) == 0 {
+				n += b.crowd(w, open, meter)
+			}
+			op, padding = w.next(c, open)
 		}
-
-		op, padding := w.next(c, open)
 		w.decorate(&op, c.number, []string{op.Queue}, func() string { return w.newValue(c) })
 		done := b.do(op, padding)
 		c.note(w, done)
@@ -304,7 +310,30 @@ func (b *burster) run(w *workload, open *openPops, meter *odometer) {
 
 		if broken(done) {
 			c.await()
+		} else if len(early) == 0 {
+			early = w.askEarly(c, done, open)
 		}
+	}
+}
+
+// askEarly waits until just before the delay of an operation is over, as far as clocks tell, unless
+// that is too late by now, and returns requests to which its item must not be there.
+func (w *workload) askEarly(
+	c *caller, op *books.Operation, open *openPops,
+) (requests []books.Operation) {
+	wait := time.Until(c.zero.Add(time.Duration(op.Call+op.Delay) - w.early))
+	if op.Delay == 0 || op.Outcome != books.Done || wait < 0 || open.many(op.Queue) {
+		return nil
+	}
+
+	<-time.After(wait)
+	if books.IsTraced(op.Queue) {
+		return []books.Operation{{
+			Kind: books.LeaseMin, Queue: op.Queue, Wait: int64(fdbpq.MinLease),
+		}}
+	}
+	return []books.Operation{
+		{Kind: books.Len, Queue: op.Queue}, {Kind: books.PopMin, Queue: op.Queue},
 	}
 }
 
@@ -312,7 +341,10 @@ func (b *burster) run(w *workload, open *openPops, meter *odometer) {
 type workload struct {
 	random *rand.Rand
 	queues []string
-	tight  bool   // see limits
+	tight  bool // see limits
+	// early is how long before the end of a delay an item is certainly not there yet, and some
+	// time for a request.
+	early  time.Duration
 	round  string // makes values of different rounds differ
 	pushes int
 

@@ -19,6 +19,7 @@ type options struct {
 	duration time.Duration
 	rounds   int
 	ops      int
+	calm     bool
 	history  string
 	out      string
 	keep     string
@@ -35,6 +36,7 @@ func init() {
 		"without -duration: histories for each kind of system, of those on FoundationDB together")
 	flag.IntVar(&flags.ops, "ops", harness.Times(2_000, 5_000),
 		"operations on each kind of system, for TestAccounts")
+	flag.BoolVar(&flags.calm, "calm", false, "make one fault in four histories")
 	flag.StringVar(&flags.history, "history", "", "file of a history to check again, for TestFile")
 	flag.StringVar(&flags.out, "out", os.TempDir(), "folder for histories with faults")
 	flag.StringVar(&flags.keep, "keep", "", "file to add histories that pass to, one a line")

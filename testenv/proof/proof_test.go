@@ -133,7 +133,10 @@ func (r *rig) run(slice time.Duration, end time.Time) {
 		}
 
 		faults := maxFaults
-		if n >= len(r.faults) {
+		switch {
+		case flags.calm:
+			faults = max(0, 1-n%4)
+		case n >= len(r.faults):
 			faults = random.IntN(maxFaults + 1)
 		}
 

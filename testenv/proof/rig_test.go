@@ -164,8 +164,8 @@ func (r *rig) again() string {
 	}
 
 	return fmt.Sprintf("go test %s-count=1 -timeout 0 -run '^%s$/^%s$' ./testenv/proof "+
-		"-seed %d -rounds %d -ops %d",
-		tagFlags, test, r.name, r.seed, r.rounds*r.share, flags.ops)
+		"-seed %d -rounds %d -ops %d -calm=%t",
+		tagFlags, test, r.name, r.seed, r.rounds*r.share, flags.ops, flags.calm)
 }
 
 // requestTimeout returns after how long a bridge gives a request up.
@@ -293,6 +293,7 @@ func (r *rig) round(faults int) {
 			queues: queues,
 			round:  round,
 			tight:  r.limits.tight(),
+			early:  2*(r.skew+books.ClockSlack) + 5*time.Millisecond,
 		}
 		running.Go(func() { c.run(w, open, meter) })
 	}

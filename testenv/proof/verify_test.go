@@ -19,7 +19,7 @@ const (
 	verifiedBetween = 2_000
 )
 
-// Every system keeps its promises while it breaks under load, in histories and accounts by turns,
+// Every system keeps its promises while it breaks under load, in accounts and histories by turns,
 // until -duration is over; without it, one system does once. This is what make verify runs. Nothing
 // counts as verified where nothing was done or nothing broke.
 func TestVerify(t *testing.T) {
@@ -33,25 +33,29 @@ func TestVerify(t *testing.T) {
 		list = list[:1]
 	}
 
-	tallies := map[string]*tally{}
+	done := map[string]*verifiedSystem{}
 	begin, violations := time.Now(), 0
 	end := begin.Add(flags.duration)
 	verify := func(s system, seed uint64) bool {
-		if tallies[s.name] == nil {
-			tallies[s.name] = newTally()
+		if done[s.name] == nil {
+			done[s.name] = &verifiedSystem{newTally(), newTally()}
 		}
-		slice := min(maxSlice, flags.duration/time.Duration(2*len(list)))
-		histories := t.Run(s.name+"/histories", func(t *testing.T) {
-			s.makeHistories(t, seed, tallies[s.name], slice, end)
+		of, turn := done[s.name], time.Now()
+		share := min(2*maxSlice, flags.duration/time.Duration(len(list)))
+		accounts := t.Run(s.name+"/accounts", func(t *testing.T) {
+			s.keepAccounts(t, seed, of.accounts, share/3)
 		})
-		accounts := histories && t.Run(s.name+"/accounts", func(t *testing.T) {
-			s.keepAccounts(t, seed, tallies[s.name], slice)
+		took := time.Since(turn)
+		slice := max(took, share-took) // at least half of the time
+		histories := accounts && t.Run(s.name+"/histories", func(t *testing.T) {
+			s.makeHistories(t, seed, of.histories, slice, time.Now().Add(slice))
 		})
 		if flags.duration > 0 {
-			fmt.Printf("%v: %d operations on %s so far\n", time.Since(begin).Round(time.Second),
-				tallies[s.name].counts["operations"], s.name)
+			fmt.Printf("%v: on %s %d operations of histories and %d of accounts so far\n",
+				time.Since(begin).Round(time.Second), s.name,
+				of.histories.counts["operations"], of.accounts.counts["operations"])
 		}
-		return accounts
+		return histories
 	}
 
 	for n := 0; violations == 0 && (n < len(list) || time.Now().Before(end)); n++ {
@@ -61,12 +65,22 @@ func TestVerify(t *testing.T) {
 	}
 
 	for _, s := range list {
-		y := tallies[s.name]
-		if violations == 0 && (y.counts["operations"] == 0 || y.faults() == 0) {
-			t.Errorf("%s: nothing was verified: %v", s.name, y)
+		if violations == 0 && done[s.name].isIdle() {
+			t.Errorf("%s: nothing was verified: histories %v; accounts %v",
+				s.name, done[s.name].histories, done[s.name].accounts)
 		}
 	}
-	fmt.Print(verified(tallies, seed, time.Since(begin), violations))
+	fmt.Print(verified(done, seed, time.Since(begin), violations))
+}
+
+// verifiedSystem has what was done on a system in histories, which judge the order of items, and in
+// accounts, which do not.
+type verifiedSystem struct{ histories, accounts *tally }
+
+// isIdle reports whether nothing was done in one of both, or nothing broke.
+func (v *verifiedSystem) isIdle() bool {
+	return v.histories.counts["operations"] == 0 || v.accounts.counts["operations"] == 0 ||
+		v.histories.faults()+v.accounts.faults() == 0
 }
 
 // keepAccounts keeps accounts on a system for about a slice of time, or for one short run.
@@ -85,30 +99,37 @@ func (s system) keepAccounts(t *testing.T, seed uint64, y *tally, slice time.Dur
 
 // verified returns the report of TestVerify.
 func verified(
-	tallies map[string]*tally, seed uint64, took time.Duration, violations int,
+	systems map[string]*verifiedSystem, seed uint64, took time.Duration, violations int,
 ) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nran for %v on %s/%s, with %s:\n",
 		took.Round(time.Second), runtime.GOOS, runtime.GOARCH, runtime.Version())
 
-	operations, faults := 0, map[string]int{}
-	for _, name := range slices.Sorted(maps.Keys(tallies)) {
-		y := tallies[name]
-		operations += y.counts["operations"]
-		fmt.Fprintf(&b, "%10d operations on %s, %d histories and accounts, %d faults\n",
-			y.counts["operations"], name, y.counts["histories"]+y.counts["accounts"], y.faults())
-		for what, n := range y.counts {
-			if kind, isFault := strings.CutPrefix(what, "fault: "); isFault {
-				faults[kind] += n
+	operations, faults := map[string]int{}, map[string]int{}
+	for _, name := range slices.Sorted(maps.Keys(systems)) {
+		of := systems[name]
+		for what, y := range map[string]*tally{"histories": of.histories, "accounts": of.accounts} {
+			operations[what] += y.counts["operations"]
+			for counted, n := range y.counts {
+				if kind, isFault := strings.CutPrefix(counted, "fault: "); isFault {
+					faults[kind] += n
+				}
 			}
 		}
+		fmt.Fprintf(&b, "%10d operations of %d histories on %s, %d faults\n",
+			of.histories.counts["operations"], of.histories.counts["histories"], name,
+			of.histories.faults())
+		fmt.Fprintf(&b, "%10d operations of accounts on %s, %d faults\n",
+			of.accounts.counts["operations"], name, of.accounts.faults())
 	}
 
 	for _, kind := range slices.Sorted(maps.Keys(faults)) {
 		fmt.Fprintf(&b, "%10d × %s\n", faults[kind], kind)
 	}
 
-	fmt.Fprintf(&b, "operations: %d\nviolations: %d\nseed: %d\n", operations, violations, seed)
+	fmt.Fprintf(&b, "operations of histories, with their order: %d\noperations of accounts: %d\n"+
+		"violations: %d\nseed: %d\n",
+		operations["histories"], operations["accounts"], violations, seed)
 
 	return b.String()
 }
@@ -123,23 +144,47 @@ func (y *tally) faults() (n int) {
 	return n
 }
 
-// The report names operations, faults by kind, violations and the seed.
+// The report names operations of histories and of accounts, faults by kind, violations and the seed.
 func TestVerifiedReport(t *testing.T) {
-	mem, folder := newTally(), newTally()
+	mem, folder := verifiedSystem{newTally(), newTally()}, verifiedSystem{newTally(), newTally()}
 	for range 3 {
-		mem.operation(&books.Operation{Kind: books.Push, Outcome: books.Done}, 1)
+		mem.histories.operation(&books.Operation{Kind: books.Push, Outcome: books.Done}, 1)
 	}
-	folder.operation(&books.Operation{Kind: books.Push, Outcome: books.Done}, 2)
-	mem.add("fault: power cut", 2)
-	folder.add("fault: power cut", 5)
+	mem.accounts.operation(&books.Operation{Kind: books.Push, Outcome: books.Done}, 40)
+	folder.histories.operation(&books.Operation{Kind: books.Push, Outcome: books.Done}, 2)
+	mem.accounts.add("fault: power cut", 2)
+	folder.histories.add("fault: power cut", 5)
 
-	got := verified(map[string]*tally{"mem": mem, "folder": folder}, 12, time.Minute, 1)
+	got := verified(map[string]*verifiedSystem{"mem": &mem, "folder": &folder}, 12, time.Minute, 1)
 	for _, want := range []string{
-		"\n         3 operations on mem, ", "\n         7 × power cut\n",
-		"\noperations: 5\n", "\nviolations: 1\n", "\nseed: 12\n",
+		"\n         3 operations of 0 histories on mem, 0 faults\n",
+		"\n        40 operations of accounts on mem, 2 faults\n", "\n         7 × power cut\n",
+		"\noperations of histories, with their order: 5\noperations of accounts: 40\n",
+		"\nviolations: 1\n", "\nseed: 12\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the report lacks %q:\n%s", want, got)
 		}
+	}
+}
+
+// A system counts as verified only if histories and accounts did something, and something broke.
+func TestVerifiedIsNotIdle(t *testing.T) {
+	v := verifiedSystem{newTally(), newTally()}
+	for _, y := range []*tally{v.histories, v.accounts} {
+		y.add("operations", 1)
+	}
+	if !v.isIdle() {
+		t.Error("nothing broke, and it counts as verified")
+	}
+
+	v.accounts.add("fault: power cut", 1)
+	if v.isIdle() {
+		t.Error("it does not count as verified")
+	}
+
+	v.histories = newTally()
+	if !v.isIdle() {
+		t.Error("there were no histories, and it counts as verified")
 	}
 }

@@ -177,11 +177,9 @@ class Handle:
 
         Errors: JoinsError while too many joins have members here for one transaction.
         """
-        done = 0
+        done, asked = 0, {} if state is None else {"state": check_text("state", state, 1, 16)}
         while True:
-            body = await self._manage(
-                "purge", {} if state is None else {"state": check_text("state", state, 1, 16)}, "purged"
-            )
+            body = await self._manage("purge", asked, "purged")
             done += int(body["purged"])
             if not body.get("more"):
                 return done
@@ -250,24 +248,17 @@ class Handle:
 
     async def pause(self, group: str | None = None) -> None:
         """Serve no items of the queue, or of a group, until resume."""
-        until = datetime(9999, 1, 1, tzinfo=timezone.utc)
-        await self.configure(
-            **(
-                {"pause_until": until}
-                if group is None
-                else {"paused_groups": {check_text("group", group, 1, 128): True}}
-            )
-        )
+        await self._pause(group, datetime(9999, 1, 1, tzinfo=timezone.utc), True)
 
     async def resume(self, group: str | None = None) -> None:
         """End a pause of the queue, or of a group."""
-        await self.configure(
-            **(
-                {"pause_until": None}
-                if group is None
-                else {"paused_groups": {check_text("group", group, 1, 128): False}}
-            )
-        )
+        await self._pause(group, None, False)
+
+    async def _pause(self, group: str | None, until: datetime | None, is_paused: bool) -> None:
+        if group is None:
+            await self.configure(pause_until=until)
+        else:
+            await self.configure(paused_groups={check_text("group", group, 1, 128): is_paused})
 
     async def schedule(self, id: str, **members: Any) -> dict[str, Any]:
         """Create, replace, pause (paused=True), resume or run (run=True) a schedule.

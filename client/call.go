@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/pqbridge/pqbridge/subjects/settings"
 )
 
 // callKeep is how long the result of a Call is kept by default.
@@ -66,7 +68,7 @@ func (q *Queue) CallMsg(ctx context.Context, priority int64, m Message,
 		return JobResult{}, err
 	}
 
-	r, err := q.result(ctx, resultQuery{id: ack.ID, wait: untilEnd}, nil)
+	r, err := q.result(ctx, resultQuery{id: ack.ID, wait: settings.MaxDelay}, nil)
 	r.ID = ack.ID
 	switch {
 	case err == nil:

@@ -99,7 +99,7 @@ type Work func(ctx context.Context, job *Job) error
 // The delivery does not count. With any other delay, such as the time until a moment that is over,
 // the error is an [ErrBadRequest], and the job fails.
 func Snooze(delay time.Duration) error {
-	return cmp.Or(checkDelay("Snooze", delay), error(&snoozed{delay}))
+	return cmp.Or(checkDuration("Snooze", delay), error(&snoozed{delay}))
 }
 
 // IsSnooze reports whether err is or wraps an error that [Snooze] returned. It is for Middleware.
@@ -126,16 +126,16 @@ func (d *dropped) Error() string { return "dropped: " + d.reason }
 // wraps an [ErrBadRequest], and the job fails without a delay of its own.
 func RetryAfter(delay time.Duration, err error) error {
 	err = cmp.Or(err, errNoReason)
-	if wrong := checkDelay("RetryAfter", delay); wrong != nil {
+	if wrong := checkDuration("RetryAfter", delay); wrong != nil {
 		return fmt.Errorf("%w; %w", err, wrong)
 	}
 	return &retry{err, delay}
 }
 
-// checkDelay refuses a delay that the bridge would refuse.
-func checkDelay(of string, d time.Duration) error {
+// checkDuration refuses a duration below 0 or beyond ten years.
+func checkDuration(of string, d time.Duration) error {
 	if d < 0 || d > settings.MaxDelay {
-		return badRequest("%s: bad delay %v: want 0s to %v", of, d, settings.MaxDelay)
+		return badRequest("%s is %v: want 0s to %v", of, d, settings.MaxDelay)
 	}
 	return nil
 }

@@ -81,14 +81,14 @@ type OpenJoin struct {
 }
 
 // OpenJoin pushes a joiner that waits until Close, and then until its members have ended. If Close
-// is not called within the given time, because this program dies, the joiner waits for its members
-// alone. The options are of the joiner.
+// is not called within the given time, one second to ten years, because this program dies, the
+// joiner waits for its members alone. The options are of the joiner.
 //
 // Errors: as [Queue.PushBatch].
 func (q *Queue) OpenJoin(ctx context.Context, open time.Duration, priority int64, m Message,
 	options ...PushOption) (*OpenJoin, error) {
 	joiner := PushItem{Priority: priority, Message: m.With(options...)}
-	guard := Message{}.With(Delay(settings.MaxDelay), TTL(open))
+	guard := Message{}.With(Delay(settings.MaxDelay), header(subjects.HeaderTTL, open.String()))
 	if id := joiner.Headers.Get(subjects.HeaderMsgID); id != "" { // all or none have one
 		guard = guard.With(MsgID(fmt.Sprintf("guard %x", sha256.Sum256([]byte(id)))))
 	}

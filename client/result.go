@@ -1,10 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -58,8 +58,8 @@ func (e *JobFailed) Error() string {
 // ResultOption changes a Result: [Wait] and [Follow].
 type ResultOption func(*resultQuery)
 
-// Wait makes Result wait until the job is Done or Dead, but no longer than d. Then Result returns
-// the state that the job has. 0, the default, means not to wait.
+// Wait makes Result wait until the job is Done or Dead, but no longer than d, 0 to ten years. Then
+// Result returns the state that the job has. 0, the default, means not to wait.
 func Wait(d time.Duration) ResultOption { return func(q *resultQuery) { q.wait = d } }
 
 // Follow makes Result go on from a job that is Done to the one that it has pushed, up to the last
@@ -100,13 +100,8 @@ type resultQuery struct {
 	follow    bool
 }
 
-const (
-	// resultWait is how long one request waits for a result.
-	resultWait = 30 * time.Second
-
-	// untilEnd as the wait of a resultQuery means until its context ends.
-	untilEnd time.Duration = math.MaxInt64
-)
+// resultWait is how long one request waits for a result.
+const resultWait = 30 * time.Second
 
 // result returns the result of a job, and waits for it.
 func (q *Queue) result(
@@ -115,7 +110,8 @@ func (q *Queue) result(
 	for _, option := range options {
 		option(&query)
 	}
-	if err := wantUTF8(query.id, query.msgID); err != nil {
+	err := cmp.Or(wantUTF8(query.id, query.msgID), checkDuration("Wait", query.wait))
+	if err != nil {
 		return JobResult{}, err
 	}
 

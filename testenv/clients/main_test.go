@@ -52,6 +52,7 @@ type scenario struct {
 // table has all scenarios.
 var table = [][]scenario{
 	working, failing, leasing, stopping, joining, trailing, outages, rights, values, managing,
+	arguments,
 }
 
 // language is one in which there is a driver.

@@ -1,3 +1,4 @@
+import { cut } from "./codec.js";
 import { isHopeless } from "./connection.js";
 import { encodeResult } from "./delivery.js";
 import { type Duration, durationText, milliseconds, within } from "./duration.js";
@@ -100,7 +101,9 @@ export class Worker<Data = unknown, Result = unknown> {
     }
     if (max && queue.fifo) throw badRequest("max in a FIFO queue, which is served from one end");
     this.queue = queue;
-    checkUTF8(holder, "holder");
+    if (cut(checkUTF8(holder, "holder")!, 128) !== holder || /\p{Cc}/u.test(holder)) {
+      throw badRequest(`holder: ${shown(holder)}: want up to 128 bytes of UTF-8 without control characters`);
+    }
     this.#options = { ...given, concurrency, holder, jobTimeout: milliseconds(jobTimeout, "jobTimeout") };
     this.#reporter = new Reporter(queue.name, options?.logger === undefined ? console : options.logger);
     this.#handler = compose(handler as Handler | Handlers, middleware);

@@ -28,7 +28,7 @@ type command struct {
 
 	Max     maximum  `json:"max"`
 	Expires duration `json:"expires"`
-	Count   int      `json:"count,string"`
+	Count   *int     `json:"count,string"`
 	Peek    bool     `json:"peek"`
 	AckWait duration `json:"ackWait"`
 	Holder  string   `json:"holder"`
@@ -95,20 +95,20 @@ func (m *maximum) UnmarshalJSON(data []byte) error {
 
 // push has the members that say what to push and how.
 type push struct {
-	Value    value    `json:"value"`
-	Priority int64    `json:"priority,string"`
-	MsgID    string   `json:"msgId"`
-	Unique   string   `json:"unique"`
-	Delay    duration `json:"delay"`
-	At       string   `json:"at"`
-	TTL      duration `json:"ttl"`
-	Group    string   `json:"group"`
-	Weight   int      `json:"weight,string"`
-	Keep     duration `json:"keep"`
-	Headers  []header `json:"headers"`
-	Type     string   `json:"type"`
-	Join     duration `json:"join"`
-	Joiner   string   `json:"joiner"`
+	Value    value     `json:"value"`
+	Priority int64     `json:"priority,string"`
+	MsgID    *string   `json:"msgId"`
+	Unique   *string   `json:"unique"`
+	Delay    *duration `json:"delay"`
+	At       string    `json:"at"`
+	TTL      *duration `json:"ttl"`
+	Group    *string   `json:"group"`
+	Weight   *int      `json:"weight,string"`
+	Keep     *duration `json:"keep"`
+	Headers  []header  `json:"headers"`
+	Type     *string   `json:"type"`
+	Join     *duration `json:"join"`
+	Joiner   string    `json:"joiner"`
 }
 
 // header is a pair of a name and a value.
@@ -148,20 +148,27 @@ func (p push) message() (client.Message, error) {
 	}
 
 	var options []client.PushOption
-	add := func(given bool, option client.PushOption) {
-		if given {
-			options = append(options, option)
+	texts := func(given *string, option func(string) client.PushOption) {
+		if given != nil {
+			options = append(options, option(*given))
 		}
 	}
-	add(p.MsgID != "", client.MsgID(p.MsgID))
-	add(p.Unique != "", client.Unique(p.Unique))
-	add(p.Delay != 0, client.Delay(time.Duration(p.Delay)))
-	add(p.TTL != 0, client.TTL(time.Duration(p.TTL)))
-	add(p.Group != "", client.Group(p.Group))
-	add(p.Weight != 0, client.Weight(p.Weight))
-	add(p.Keep != 0, client.Keep(time.Duration(p.Keep)))
-	add(p.Type != "", client.Type(p.Type))
-	add(p.Join != 0, client.Join(time.Duration(p.Join)))
+	durations := func(given *duration, option func(time.Duration) client.PushOption) {
+		if given != nil {
+			options = append(options, option(time.Duration(*given)))
+		}
+	}
+	texts(p.MsgID, client.MsgID)
+	texts(p.Unique, client.Unique)
+	texts(p.Group, client.Group)
+	texts(p.Type, client.Type)
+	durations(p.Delay, client.Delay)
+	durations(p.TTL, client.TTL)
+	durations(p.Keep, client.Keep)
+	durations(p.Join, client.Join)
+	if p.Weight != nil {
+		options = append(options, client.Weight(*p.Weight))
+	}
 
 	if p.At != "" {
 		at, err := time.Parse(time.RFC3339, p.At)
@@ -287,8 +294,8 @@ func (c *command) runPop(ctx context.Context, d *driver) (any, error) {
 	}
 
 	switch {
-	case c.Count > 0:
-		items, err := popBatch(ctx, c.Count, expires)
+	case c.Count != nil:
+		items, err := popBatch(ctx, *c.Count, expires)
 		answer := []object{}
 		for _, i := range items {
 			answer = append(answer, itemObject(i))
@@ -348,8 +355,8 @@ func (c *command) runLease(ctx context.Context, d *driver) (any, error) {
 		client.Holder(c.Holder),
 		client.Expires(time.Duration(c.Expires)),
 	}
-	if c.Count > 0 {
-		deliveries, err := leaseBatch(ctx, c.Count, options...)
+	if c.Count != nil {
+		deliveries, err := leaseBatch(ctx, *c.Count, options...)
 		answer := []object{}
 		for _, delivery := range deliveries {
 			answer = append(answer, d.leased(delivery))
@@ -412,6 +419,10 @@ func (c *command) runSettle(ctx context.Context, d *driver) (any, error) {
 		return nil, err
 	}
 
+	delay, hasDelay := time.Duration(0), c.Delay != nil
+	if hasDelay {
+		delay = time.Duration(*c.Delay)
+	}
 	switch c.How {
 	case "ack":
 		if c.Result != nil {
@@ -424,11 +435,13 @@ func (c *command) runSettle(ctx context.Context, d *driver) (any, error) {
 		}
 		return nil, delivery.Ack(ctx)
 	case "nak":
-		delay := cmp.Or(time.Duration(c.Delay), client.Backoff)
+		if !hasDelay {
+			delay = client.Backoff
+		}
 		retry := client.RetryDelay(time.Duration(c.RetryDelay))
 		return nil, delivery.Nak(ctx, delay, retry, client.Reason(c.Reason))
 	case "snooze":
-		return nil, delivery.Snooze(ctx, time.Duration(c.Delay))
+		return nil, delivery.Snooze(ctx, delay)
 	case "term":
 		return nil, delivery.Term(ctx, c.Reason)
 	case "extend":
@@ -447,8 +460,8 @@ func (c *command) runSettle(ctx context.Context, d *driver) (any, error) {
 func (c *command) runResult(ctx context.Context, d *driver) (any, error) {
 	q, wait := c.queue(d), client.Wait(time.Duration(c.Wait))
 	result, by := q.Result, c.ID
-	if c.MsgID != "" {
-		result, by = q.ResultByMsgID, c.MsgID
+	if c.MsgID != nil {
+		result, by = q.ResultByMsgID, *c.MsgID
 	}
 
 	options := []client.ResultOption{wait}

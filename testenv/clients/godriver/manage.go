@@ -200,8 +200,8 @@ func (c *command) redrive(ctx context.Context, q *client.Queue) (any, error) {
 func (c *command) pausing() *subjects.Change {
 	pause := c.What == "pause"
 	switch {
-	case c.Group != "":
-		return &subjects.Change{Groups: map[string]bool{c.Group: pause}}
+	case c.Group != nil:
+		return &subjects.Change{Groups: map[string]bool{*c.Group: pause}}
 	case pause:
 		until := time.Now().AddDate(9, 0, 0)
 		return &subjects.Change{Settings: client.Settings{PauseUntil: until}}

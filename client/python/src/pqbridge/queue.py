@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
@@ -18,7 +19,7 @@ from .link import LATE_REPLY
 from .manage import Handle, item_of, job_query, parse
 from .pop import Pop, Received
 from .push import JoinerRef, Message, PushAck, PushItem, PushOptions, message
-from .times import Duration, Pause, clock, duration_text, seconds
+from .times import TEN_YEARS, Duration, Pause, clock, duration_text, seconds
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,9 +42,16 @@ def lease_length(ack_wait: Duration | None) -> float:
     return length
 
 
+def check_holder(holder: str) -> str:
+    """Return the name of who takes a lease."""
+    if any(unicodedata.category(c) == "Cc" for c in errors.check_text("holder", holder, 0, 128)):
+        raise errors.BadArgumentError(f"holder {holder!r}: want text without control characters")
+    return holder
+
+
 def lease_options(ack_wait: float, holder: str) -> dict[str, Any]:
     """Return the options of the protocol for a lease, in a frame so that none is left to nobody."""
-    errors.check_text("holder", holder, 0, 128)
+    check_holder(holder)
     return {"ack_wait": duration_text(ack_wait) if ack_wait else 0, "holder": holder, "frames": True}
 
 
@@ -272,7 +280,9 @@ class Queue(Handle):
         Errors: NotFoundError if there is no such job, or it is over and not kept; ChainError if a job
         to follow has pushed several.
         """
-        queue, query, end = self, job_query(id, msg_id), clock() + seconds(wait or 0)
+        if (length := seconds(wait or 0)) > TEN_YEARS:
+            raise errors.BadArgumentError(f"wait {wait!r}: want 0 to ten years")
+        queue, query, end = self, job_query(id, msg_id), clock() + length
         link = 0
         while True:
             link, next = link + 1, list[Any]()

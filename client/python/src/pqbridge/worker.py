@@ -19,7 +19,7 @@ from . import errors
 from .delivery import Delivery, Done, Renewal, Seldom, ack_and_lease, ack_message, ack_together, fitting, repeat
 from .job import Call, Handler, Job, Middleware, NoHandlerError, Outcome, call_of, outcome_of
 from .pop import Pop, Received
-from .queue import Queue, lease_length, lease_options
+from .queue import Queue, check_holder, lease_length, lease_options
 from .threads import Threads
 from .times import TEN_YEARS, Duration, Pause, clock, seconds
 
@@ -161,12 +161,12 @@ class Worker:
         concurrency, middleware = 1 if concurrency is None else concurrency, middleware or ()
         if not isinstance(queue, Queue):
             raise TypeError(f"{queue!r:.100}: want a queue, as Client.priority_queue returns it")
-        errors.check_whole("concurrency", concurrency, 1, 2**31)
+        errors.check_whole("concurrency", concurrency, 1, 2**31 - 1)
         if not isinstance(middleware, (list, tuple)) or not all(map(callable, middleware)):
             raise errors.BadArgumentError(f"middleware {middleware!r:.100}: want a list of async functions")
         self._queue, self._concurrency, self._max, self._middleware = queue, concurrency, max, middleware
         self._ack_wait = lease_length(ack_wait)
-        self._holder = queue.holder if holder is None else errors.check_text("holder", holder, 0, 128)
+        self._holder = queue.holder if holder is None else check_holder(holder)
         self._job_timeout = None if job_timeout is None else seconds(job_timeout)
         if self._job_timeout == 0:
             raise errors.BadArgumentError(f"job_timeout {job_timeout!r}: want more than 0, or None for any time")

@@ -65,6 +65,9 @@ final class Wire {
         if (size > MAX_HOLDER) {
             throw new BadArgumentException(what + " of " + size + " bytes: want up to " + MAX_HOLDER);
         }
+        if (name.chars().anyMatch(Character::isISOControl)) {
+            throw new BadArgumentException(what + " " + shown(name) + ": want text without control characters");
+        }
         return name;
     }
 

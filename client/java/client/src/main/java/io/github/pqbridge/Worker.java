@@ -146,7 +146,6 @@ public final class Worker implements AutoCloseable {
     public static final class Builder {
         static final String OTHERS = "*";
         private static final int MAX_CONCURRENCY = 100_000;
-        private static final int MAX_HOLDER = 128; // bytes
 
         final Queue queue;
         int concurrency = 1;
@@ -229,15 +228,11 @@ public final class Worker implements AutoCloseable {
         /**
          * Sets the name that others see of who has the leases.
          *
-         * @param holder up to 128 bytes; the default is the name of the client
+         * @param holder up to 128 bytes without control characters; the default is the name of the client
          * @return this
          */
         public Builder holder(String holder) {
-            int size = Wire.encode(Wire.checkText("holder", holder)).length;
-            if (size > MAX_HOLDER) {
-                throw new BadArgumentException("holder of " + size + " bytes: want up to " + MAX_HOLDER);
-            }
-            this.holder = holder;
+            this.holder = Wire.checkHolder("holder", holder);
             return this;
         }
 

@@ -213,6 +213,9 @@ func TestImportIntoQueueInUseUnderKills(t *testing.T) {
 		m.start()
 		settings := c.ok("", "config", queue)
 		replaced := strings.Contains(settings, "ack_wait=1m0s")
+		if replaced && c.ok("", "len", queue) != "3\n" {
+			t.Errorf("killed at request %d: settings %q before the items", after, settings)
+		}
 		for _, limit := range limits {
 			if !replaced && !strings.Contains(settings, limit) {
 				t.Errorf("killed at request %d: settings %q, want %s", after, settings, limit)

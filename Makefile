@@ -217,7 +217,7 @@ JAVA_17      = command -v mvn >/dev/null && command -v "$(JAVA)" >/dev/null && [
 NO_JAVA      = Java 17 or later, Maven, and Maven Central
 JAVA_HOME_OF = $(shell $(JAVA) -XshowSettings:properties -version 2>&1 | sed -n 's/ *java.home = //p')
 JAVA_DRIVER := client/java/driver/target/driver.jar
-JAVA_SOURCES = $(shell find client/java/client client/java/driver -path '*/target' -prune -o \( -name '*.java' -o -name pom.xml \) -print) \
+JAVA_SOURCES = $(shell find client/java/client client/java/jackson client/java/driver -path '*/target' -prune -o \( -name '*.java' -o -name pom.xml \) -print) \
 	client/java/pom.xml
 $(JAVA_DRIVER): $(JAVA_SOURCES)
 	cd client/java && $(MVN) -pl driver -am -DskipTests package
@@ -270,11 +270,12 @@ test-packages: ## test the packages of the programs for PyPI and npm
 NO_CLIENTS = $(strip $(foreach program,node python3 java mvn cargo nats,$(if $(shell command -v $(program)),,$(program))))
 NODE_PATH ?= $(CURDIR)/client/javascript/node_modules
 CLIENTS    = PATH="$(PYTHON_ENV)/bin:$$PATH" PQ_TEST_PYTHON="$(PYTHON_ENV)/bin/python" PQ_TEST_JAVA="$(JAVA)" NODE_PATH="$(NODE_PATH)" PQ_TEST_CLIENTS=$(or $(PQ_TEST_CLIENTS),1)
-test-clients: clients rust ## test clients and examples in other languages: RUN=
+test-clients: clients rust ## test clients, pages and examples in other languages: RUN=
 	$(if $(NO_CLIENTS),@echo "test-clients leaves out what needs $(NO_CLIENTS)")
 	@mkdir -p bin
-	@$(CLIENTS) $(TEST) -v ./docs/example ./testenv/clients ./testenv/jetstream >bin/clients.txt 2>&1; \
-		status=$$?; grep -vE '^=== ' bin/clients.txt; exit $$status
+	@{ $(CLIENTS) $(TEST) -v ./docs/example ./testenv/clients ./testenv/jetstream; status=$$?; \
+		$(if $(RUN),,$(CLIENTS) $(TEST) -v -run '^TestGuide$$' ./cmd/pqbridge || status=$$?;) } >bin/clients.txt 2>&1; \
+		grep -vE '^=== ' bin/clients.txt; exit $$status
 
 clients:
 	@{ $(NODE_20) && $(MAKE) --no-print-directory $(JAVASCRIPT); } || echo "left out: the JavaScript client needs $(NO_NODE)"

@@ -24,14 +24,20 @@ import (
 type block struct{ kind, text string }
 
 // blocksOf returns the blocks of a document that a test follows.
-func blocksOf(t *testing.T, document string) (blocks []block) {
+func blocksOf(t *testing.T, document string) []block {
+	t.Helper()
+	return blocksIn(t, readFile(t, "docs", document))
+}
+
+// blocksIn returns the blocks of a document, or of a chapter.
+func blocksIn(t *testing.T, text string) (blocks []block) {
 	t.Helper()
 	pattern := regexp.MustCompile("(?s)(?:<!-- test: ([^\n]*) -->\n)?```([a-z]+)\n(.*?)```")
-	for _, m := range pattern.FindAllStringSubmatch(readFile(t, "docs", document), -1) {
+	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
 		blocks = append(blocks, block{strings.TrimSpace(m[2] + " " + m[1]), m[3]})
 	}
 	if len(blocks) == 0 {
-		t.Fatalf("%s has no blocks: does the test still see them?", document)
+		t.Fatalf("no blocks: does the test still see them?\n%s", text)
 	}
 
 	return blocks
@@ -78,35 +84,6 @@ func TestDocumentsShowTheExamples(t *testing.T) {
 	}
 }
 
-// Everything in docs/guide.md works, in its order and with its programs. It takes as long as the
-// guide waits for slow jobs and leases.
-func TestGuide(t *testing.T) {
-	harness.OnlyNightly(t)
-	g := newGuide(t)
-
-	g.follow("guide.md", func(b block, want string) {
-		switch b.kind {
-		case "sh eventually":
-			g.eventually(b.text, want)
-		case "text third terminal, among others":
-			about, _, _ := strings.Cut(b.text, ",")
-			g.prints(b.text, about)
-		case "sh kill the third terminal", "sh kill the system":
-			if b.text != "kill -9 %%\n" { // by name, it would be whatever else has that name too
-				t.Errorf("the guide kills with %q, want the job of the terminal only", b.text)
-			} else if b.kind == "sh kill the system" {
-				g.system.kill()
-			} else {
-				g.kill()
-			}
-		case "sh start the system":
-			g.system = startDev(t, g.variables...)
-		default:
-			t.Errorf("what is %q?", b.kind)
-		}
-	})
-}
-
 // follow does what a document says. Kinds of blocks that it does not know are left to others,
 // with what the next block says is printed.
 func (g *guide) follow(document string, others func(b block, want string)) {
@@ -137,7 +114,6 @@ func (g *guide) follow(document string, others func(b block, want string)) {
 			g.FailNow() // the rest depends on it
 		}
 	}
-	g.stop()
 }
 
 // guide is a reader of the guide.
@@ -225,14 +201,30 @@ func (g *guide) try(code string) (string, error) {
 	return string(out), err
 }
 
-// start runs a program in the third terminal, the last command of a block.
+// start runs a program in the third terminal, the last command of a block, whose first one may stop
+// another program there.
 func (g *guide) start(code string) {
 	g.Helper()
-	g.stop()
-	g.terminal = g.bash(code)
-	out, err := g.terminal.StdoutPipe()
+	code, stops := strings.CutPrefix(code, "kill %%\n")
+	switch {
+	case stops:
+		g.stop()
+	case g.terminal != nil:
+		g.Fatalf("another program still runs in the third terminal: %s", code)
+	}
+
+	if code != "" {
+		g.run(g.bash(code))
+	}
+}
+
+// run runs a command in the third terminal.
+func (g *guide) run(cmd *exec.Cmd) {
+	g.Helper()
+	g.terminal = cmd
+	out, err := cmd.StdoutPipe()
 	if err == nil {
-		err = g.terminal.Start()
+		err = cmd.Start()
 	}
 	must(g, err)
 	g.printed = make(chan string, 10_000)

@@ -31,6 +31,7 @@ func TestJetStreamPage(t *testing.T) {
 			t.Errorf("what is %q?", b.kind)
 		}
 	})
+	g.stop() // Ctrl-C: its programs run in the foreground
 }
 
 // A server with the configuration in docs/jetstream.md works with a bridge that has the variables

@@ -49,13 +49,16 @@ func patiently(t *testing.T, shell, every, command string) *exec.Cmd {
 		"SHELL="+shell, "EVERY="+every, "probe")
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Dir = root
+	leadsGroup(cmd)
+	return cmd
+}
 
+// leadsGroup gives a command a process group of its own.
+func leadsGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-
 	cmd.SysProcAttr.Setpgid = true
-	return cmd
 }
 
 // wantNoneLeft waits until a process group has no processes.

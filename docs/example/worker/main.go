@@ -56,7 +56,7 @@ func send(ctx context.Context, job *client.Job) error {
 		}
 
 		select {
-		case <-time.After(5 * time.Second):
+		case <-time.After(20 * time.Second):
 		case <-ctx.Done(): // somebody else may have the job
 			return ctx.Err()
 		}

@@ -1,6 +1,7 @@
 package io.github.pqbridge.sample;
 
 import io.github.pqbridge.Codec;
+import io.github.pqbridge.JobName;
 import io.github.pqbridge.JobResult;
 import io.github.pqbridge.PqClient;
 import io.github.pqbridge.Push;
@@ -33,7 +34,7 @@ class LetterController {
 
     @GetMapping("/letters/{id}")
     String outcome(@PathVariable String id) {
-        JobResult result = letters.result(id);
+        JobResult result = letters.result(JobName.id(id), Duration.ofMinutes(1));
         return result.hasResult() ? result.text() : result.state() + " " + result.failure();
     }
 }

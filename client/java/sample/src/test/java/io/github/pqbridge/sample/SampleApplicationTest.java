@@ -6,6 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.github.pqbridge.PqClient;
 import io.github.pqbridge.Settings;
 import io.github.pqbridge.testing.Bridge;
+import io.github.pqbridge.testing.Page;
+import io.github.pqbridge.testing.Page.Block;
 import io.github.pqbridge.testing.Program;
 import java.io.IOException;
 import java.net.URI;
@@ -28,7 +30,7 @@ class SampleApplicationTest {
     @BeforeAll
     static void start() {
         bridge = Bridge.start();
-        Settings settings = Settings.of().maxDeliver(3).backoff(Duration.ofMillis(1));
+        Settings settings = Settings.of().maxDeliver(3).backoff(Duration.ofMillis(100));
         client(client -> client.priorityQueue("letters").configure(settings));
     }
 
@@ -61,18 +63,6 @@ class SampleApplicationTest {
                     .build());
         }
 
-        /** Asks what became of a letter until it has come to its end. */
-        String outcome(String id) throws IOException, InterruptedException {
-            long end = System.nanoTime() + Program.PATIENCE.toNanos();
-            String outcome = "";
-            while (!outcome.startsWith("sent") && !outcome.startsWith("dead")) {
-                assertTrue(System.nanoTime() < end, outcome);
-                Thread.sleep(20);
-                outcome = get("/letters/" + id);
-            }
-            return outcome;
-        }
-
         private String send(HttpRequest request) throws IOException, InterruptedException {
             return HTTP.send(request, BodyHandlers.ofString()).body();
         }
@@ -89,11 +79,27 @@ class SampleApplicationTest {
         String eve = application.post("{\"to\":\"eve\"}");
         String full = application.post("{\"to\":\"full\"}");
 
-        assertEquals("sent to eve", application.outcome(eve));
-        assertEquals("dead IOException: the mailbox is full", application.outcome(full));
+        assertEquals("sent to eve", application.get("/letters/" + eve));
+        assertEquals("dead IOException: the mailbox is full", application.get("/letters/" + full));
         application.program.await("to full, delivery 3");
         String health = application.get("/actuator/health");
         assertTrue(health.contains("\"pqbridge\":{\"details\":{\"nats\":\"CONNECTED\""), health);
+        application.program.close();
+    }
+
+    /** The commands of the page, pasted together, print what it says. */
+    @Test
+    void commandsPrintWhatThePageSays() {
+        Application application = Application.start();
+        List<Block> blocks = new Page("docs/java.md").blocks("Spring Boot");
+        Block curl = blocks.stream().filter(block -> block.text().contains("curl")).findFirst().orElseThrow();
+        String script = curl.text().replace("localhost:8080", "localhost:" + application.port);
+
+        Program shell = Program.start(Map.of(), List.of("bash", "-c", script + "\necho; echo over"));
+        shell.await("over");
+
+        assertEquals(blocks.get(blocks.indexOf(curl) + 1).text() + "over\n", shell.text());
+        shell.close();
         application.program.close();
     }
 

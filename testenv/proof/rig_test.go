@@ -293,7 +293,7 @@ func (r *rig) round(faults int) {
 			queues: queues,
 			round:  round,
 			tight:  r.limits.tight(),
-			early:  2*(r.skew+books.ClockSlack) + 5*time.Millisecond,
+			early:  2*(r.skew+books.ClockSlack) + 10*time.Millisecond,
 		}
 		running.Go(func() { c.run(w, open, meter) })
 	}

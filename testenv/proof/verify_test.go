@@ -59,7 +59,7 @@ func TestVerify(t *testing.T) {
 	}
 
 	for n := 0; violations == 0 && (n < len(list) || time.Now().Before(end)); n++ {
-		if again := uint64(n / len(list)); !verify(list[n%len(list)], seed+again) {
+		if !verify(list[n%len(list)], seed+uint64(n)) { // clocks are wrong with some seeds only
 			violations++
 		}
 	}

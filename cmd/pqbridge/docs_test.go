@@ -126,6 +126,20 @@ func TestOneVersion(t *testing.T) {
 			t.Errorf("%s does not have %q", has[0], want)
 		}
 	}
+
+	// Only releases can be fetched.
+	fetched := regexp.MustCompile(`go (?:install|get|run) [\w./]*/pqbridge[\w/]*@([\w.]*\w)`)
+	found := 0
+	for file, text := range testenv.Documents(t, root) {
+		for _, m := range fetched.FindAllStringSubmatch(text, -1) {
+			if found++; m[1] != "v"+version {
+				t.Errorf("%s: %s: want v%s", file, m[0], version)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no document fetches a release with go: does the test still see it?")
+	}
 }
 
 // Each test that the table of promises in docs/reliability.md names exists.

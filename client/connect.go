@@ -13,9 +13,9 @@ import (
 )
 
 // Connect connects to NATS as a service should. It waits for a server, and logs a warning once a
-// minute meanwhile. Afterwards the connection reconnects indefinitely, even while the server refuses
-// the login, and notices within a minute that the machine of the server is gone. The URL and the
-// options are as for nats.Connect; options come after nats.MaxReconnects(-1),
+// minute meanwhile. Afterwards the connection reconnects indefinitely, even while the server
+// refuses the login, and notices within a minute that the machine of the server is gone. The URL
+// and the options are as for nats.Connect; options come after nats.MaxReconnects(-1),
 // nats.IgnoreAuthErrorAbort() and nats.PingInterval(20*time.Second).
 //
 // Errors: whatever nats.Connect returns if waiting cannot help, such as nats.ErrAuthorization for a

@@ -55,7 +55,8 @@ func (h *History) newAccount(queue string, ops, successors []*books.Operation) *
 		pushes: map[string]*books.Operation{}, ids: map[string][]fdbpq.ID{},
 		values:  map[fdbpq.ID]string{},
 		settled: map[string]*books.Operation{}, maybe: map[string]bool{},
-		gone: map[fdbpq.ID]bool{}, leases: map[fdbpq.ID]fences{}, naks: map[lease]bool{}, extended: map[lease]bool{},
+		gone: map[fdbpq.ID]bool{}, leases: map[fdbpq.ID]fences{}, naks: map[lease]bool{},
+		extended: map[lease]bool{},
 		openFrom: math.MaxInt64, maxLeased: h.MaxLeased[queue],
 		tolerance: h.Skew + books.ClockSlack,
 	}

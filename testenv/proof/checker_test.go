@@ -93,7 +93,8 @@ func workingScripts() map[string]pageTest {
 		"successor in doubt":              {"", parent + "ack 1 lost " + next + "; pop 1 at=8"},
 		"no successor of a lost lease": {"",
 			parent + "later 1m; lease 2 2 9; ack 1 stale " + next + "; ack 2"},
-		"successor in another queue": {"", parent + "ack 1 " + elsewhere + "; pop 1 at=8 queue=others"},
+		"successor in another queue": {"",
+			parent + "ack 1 " + elsewhere + "; pop 1 at=8 queue=others"},
 	}
 }
 

@@ -144,7 +144,7 @@ func (y *tally) faults() (n int) {
 	return n
 }
 
-// The report names operations of histories and of accounts, faults by kind, violations and the seed.
+// The report names operations of histories and of accounts, faults, violations and the seed.
 func TestVerifiedReport(t *testing.T) {
 	mem, folder := verifiedSystem{newTally(), newTally()}, verifiedSystem{newTally(), newTally()}
 	for range 3 {

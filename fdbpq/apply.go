@@ -39,7 +39,7 @@ func newTxOps(tx kv.Transaction, ops []Op, results []Result, now time.Time) *txO
 // apply runs the operations. Errors of single operations are in their results; the error is one of
 // the store.
 func (t *txOps) apply() error {
-	t.moving.opBytes = bytesOf(t.ops)
+	t.moving.opBytes, t.moving.most = bytesOf(t.ops), t.moving.maxBytes
 	t.changed.Most = t.returned.Most / 2
 	t.outgoing = due.Outgoing{
 		Tx: t.tx, Now: t.now, Cache: t.cache, Secrets: &t.secrets, Joins: &t.joins,

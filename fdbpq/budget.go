@@ -12,6 +12,7 @@ import (
 // evicts) and for expired ones that it removes.
 type moveBudget struct {
 	opBytes      int  // what the operations add themselves: see bytesOf
+	most         int  // what a transaction of its own may move
 	maxBytes     int  // what may move if the operations add nothing
 	leftBytes    int  // what may still move, once something has
 	moves        int  // so far

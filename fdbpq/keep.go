@@ -96,34 +96,59 @@ func (q *queueSettlements) dropMetas(some []settlement) error {
 	return nil
 }
 
-// finished returns the record of the job of an item that an acknowledgement removes; nil if it
-// leaves none. The error is one of the store.
-func (q *queueSettlements) finished(s *settlement) (*codec.Finished, error) {
-	h, item := s.record, s.meta
-	if item == nil {
-		return nil, nil
+// A chain keeps its jobs in three steps, before any of its leases ends:
+//
+//	makeRecords  makes the records, without values
+//	takeRoom     takes the room for all of that, or fails the chain
+//	addValues    adds the values that have room besides
+//
+// Values give way to the records of later chains, so txn.writeKept writes the records once all
+// chains have run.
+
+// keptJob is the record of a job that is kept.
+type keptJob struct {
+	*codec.Finished
+	ledger *state.Ledger
+	result *Result // of its acknowledgement
+}
+
+// makeRecords makes the records of the jobs that a chain keeps. The error is one of the store.
+func (q *queueSettlements) makeRecords(chain []settlement) (err error) {
+	for k := range chain {
+		if s := &chain[k]; s.meta != nil {
+			if s.finished, err = q.makeRecord(s); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+// makeRecord returns the record of the job of an item that an acknowledgement removes, without its
+// value; nil if it leaves none. The error is one of the store.
+func (q *queueSettlements) makeRecord(s *settlement) (*codec.Finished, error) {
+	h, item := s.record, s.meta
 	set, err := q.ledger.ReadableSettings()
 	if err != nil {
 		return nil, err
 	}
-	whole, err := q.readKept(s)
-	if err != nil {
+	item.SetOwn(q.l, h.Value)
+	if err := item.ReadHeaders(q.snapshot, q.l); err != nil {
 		return nil, err
 	}
+	q.ledger.NoteMeta(item)
 
 	m := &item.Item.Message
 	keep := cmp.Or(m.Keep, set.Keep)
 	if item.Err != nil || m.DeadLetter != nil || keep <= 0 {
 		return nil, nil
 	}
-	if whole {
-		h.Message = m // so that Delete need not read it
-	}
 	f := &codec.Finished{
 		Item: item.Item, At: codec.Micros(q.now), Until: codec.Micros(q.now.Add(keep)),
 		Deliveries: h.Deliveries, Fence: h.Fence, Holder: h.Holder, Outcome: s.report().Outcome,
+		NoValue: true,
 	}
+	f.Value = nil
 	if !h.Since.IsZero() {
 		f.Since = codec.Micros(h.Since)
 	}
@@ -133,31 +158,103 @@ func (q *queueSettlements) finished(s *settlement) (*codec.Finished, error) {
 		return nil, err
 	}
 	f.NoteTrail(attempts, set.Trail)
-
-	q.moving.charge(keepOverhead)
-	size := f.Message.Size()
-	f.NoValue = !whole || !q.moving.fits(size)
-	if f.NoValue && !q.moving.fits(size-len(m.Value)) {
-		f.Message = Message{First: m.First, Keep: m.Keep} // even its headers are too large
-	}
 	return f, nil
 }
 
-// readKept reads an item whose job is to be kept, without a value that was dropped or that has no
-// room, and reports whether that is the whole item. The error is one of the store.
-func (q *queueSettlements) readKept(s *settlement) (whole bool, err error) {
-	item := s.meta
-	item.SetOwn(q.l, s.record.Value)
-	if err := item.ReadHeaders(q.snapshot, q.l); err != nil {
-		return false, err
-	}
+// takeRoom takes the room for what a chain needs at least: the records of its jobs without values,
+// and the removal of their attempts. A chain that would find no room in a transaction of its own
+// does with less: it removes attempts as ranges, then keeps no headers of pushes, then only the
+// last attempts. The error is ErrNoRoom, or ErrOp for a chain that never has room.
+func (q *queueSettlements) takeRoom(chain []settlement) error {
+	all := func(*codec.Finished) {}
+	for n, shorten := range [...]func(*codec.Finished){
+		all, all, (*codec.Finished).DropHeaders, (*codec.Finished).DropAttempts,
+	} {
+		q.ledger.ForgetRanges = q.ledger.ForgetRanges || n > 0
+		size := 0
+		for k := range chain {
+			s := &chain[k]
+			if s.Kind == OpAck {
+				size += q.ledger.ForgetSize(s.record)
+			}
+			if s.finished != nil {
+				shorten(s.finished)
+				size += keepOverhead + s.finished.Size()
+			}
+		}
 
-	whole = s.record.Dropped == 0 || item.Known()
-	if room := q.moving.remaining(); whole && room > 0 {
-		if err := item.ReadMeta(q.snapshot, q.l, room); err != nil {
-			return false, err
+		if size == 0 || q.fitsBesideValues(size) {
+			return nil
+		}
+
+		end := chain[len(chain)-1].index + 1
+		for end < len(q.ops) && q.ops[end].Follows {
+			end++
+		}
+		own := bytesOf(q.ops[chain[0].index:end])
+		if alone := (moveBudget{maxBytes: q.moving.most, opBytes: own}); alone.fits(size) {
+			return state.ErrNoRoom
 		}
 	}
-	q.ledger.NoteMeta(item)
-	return whole && !item.Cut, nil
+	return badOp("%d acknowledgements together, whose jobs have no room in a transaction beside "+
+		"their results and successors: acknowledge fewer", len(chain))
+}
+
+// fitsBesideValues is moveBudget.fits for what values of kept jobs give way to.
+func (t *txn) fitsBesideValues(size int) bool {
+	for size <= t.moving.remaining()+t.valueBytes {
+		if t.moving.fits(size) {
+			return true
+		}
+		last := len(t.valued) - 1
+		job := t.valued[last]
+		t.valued = t.valued[:last]
+		t.chargeValue(-len(job.Value))
+		job.Value, job.NoValue, job.result.ValueDropped = nil, true, true
+	}
+	return t.moving.fits(size)
+}
+
+// chargeValue charges a value of a kept job.
+func (t *txn) chargeValue(size int) {
+	t.moving.charge(size)
+	t.valueBytes += size
+}
+
+// addValues adds the values to the records of a chain, as far as there is room. The error is one of
+// the store.
+func (q *queueSettlements) addValues(chain []settlement) error {
+	for k := range chain {
+		s := &chain[k]
+		f, item, room := s.finished, s.meta, q.moving.remaining()
+		if q.moving.moves == 1 { // nothing but this chain
+			room += state.ExtraForFirst
+		}
+		if f == nil || room <= 0 || s.record.Dropped > 0 && !item.Known() {
+			continue
+		}
+		if err := item.ReadMeta(q.snapshot, q.l, room); err != nil {
+			return err
+		}
+		if item.Cut || item.Err != nil {
+			continue
+		}
+
+		s.record.Message = &item.Item.Message // so that Delete need not read it
+		value := s.record.Message.Value
+		if len(value) <= room && f.Size()+len(value) <= MaxMessageSize {
+			f.Value, f.NoValue = value, false
+			q.chargeValue(len(value))
+			q.valued = append(q.valued, keptJob{f, &q.ledger, s.result})
+		}
+	}
+	return nil
+}
+
+// writeKept writes the records of kept jobs.
+func (t *txn) writeKept() {
+	for _, job := range t.kept {
+		job.ledger.Finish(job.Finished)
+	}
+	t.kept, t.valued, t.valueBytes = nil, nil, 0
 }

@@ -20,8 +20,10 @@ const (
 	OpLease
 	// OpAck removes a leased item. If its Message.Keep or Settings.Keep says so, and it is no dead
 	// letter, the job is then a finished job: out of the queue, but kept for that time with its
-	// Outcome. That never fails an OpAck: what cannot be read is not kept, and a value that the
-	// transaction has no room for is left out, see Finished.NoValue.
+	// Outcome. What cannot be read is not kept, and a value that the transaction has no room for is
+	// left out, see Finished.NoValue. Without room for the rest beside other operations an OpAck
+	// fails with ErrNoRoom. A chain of them that would have none in any transaction keeps fewer
+	// headers or, with large results and successors, fails with ErrOp.
 	OpAck
 	// OpNak gives a leased item back, after Delay. Its token is invalid from then on.
 	OpNak

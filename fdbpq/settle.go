@@ -21,6 +21,7 @@ func (t *txn) runSettlements(settlements []*queueSettlements) error {
 			}
 		}
 		if len(queues) == 0 {
+			t.writeKept()
 			return nil
 		}
 		if err := runSpans(queues); err != nil {
@@ -88,12 +89,15 @@ func (q *queueSettlements) runSpan() error {
 // runChain runs operations that are done together or not at all. A chain of several has only
 // acknowledgements.
 func (q *queueSettlements) runChain(chain []settlement) error {
-	err := q.findChain(chain)
-	if err == nil {
-		err = q.loadNext(chain)
-	}
-	if err == nil {
-		err = q.roomToForget(chain)
+	var err error
+	for _, step := range [...]func(*queueSettlements, []settlement) error{
+		(*queueSettlements).findChain, (*queueSettlements).loadNext,
+		(*queueSettlements).makeRecords, (*queueSettlements).takeRoom,
+		(*queueSettlements).addValues,
+	} {
+		if err = step(q, chain); err != nil {
+			break
+		}
 	}
 	if err != nil {
 		var indexes []int
@@ -117,15 +121,14 @@ func (q *queueSettlements) runChain(chain []settlement) error {
 		return err
 	}
 	for k := range chain {
-		finished, pushed := chain[k].finished, chain[k].pushed
-		if finished != nil && len(pushed) > 0 {
-			q.moving.charge(-finished.Size())
-			finished.SetHeader(trail.HeaderNext, trail.Successors(pushed))
-			q.moving.charge(finished.Size())
+		s := &chain[k]
+		if s.finished == nil || s.result.Err != nil {
+			continue
 		}
-		if finished != nil {
-			q.ledger.Finish(finished)
+		if len(s.pushed) > 0 { // Op.tokenBytes counts it
+			s.finished.SetHeader(trail.HeaderNext, trail.Successors(s.pushed))
 		}
+		q.kept = append(q.kept, keptJob{s.finished, &q.ledger, s.result})
 	}
 
 	// The OpLeases that follow take the places of the leases that have ended.
@@ -137,18 +140,6 @@ func (q *queueSettlements) runChain(chain []settlement) error {
 		ended--
 	}
 	return nil
-}
-
-// roomToForget makes sure that the transaction has room to remove the attempts of the items that a
-// chain acknowledges. The error is ErrNoRoom.
-func (q *queueSettlements) roomToForget(chain []settlement) error {
-	size := 0
-	for k := range chain {
-		if chain[k].Kind == OpAck {
-			size += q.ledger.ForgetSize(chain[k].record)
-		}
-	}
-	return q.moving.forget(size)
 }
 
 // settle ends or extends the lease of an item whose token holds. The error is ErrCorrupt, ErrNoRoom
@@ -182,12 +173,8 @@ func (q *queueSettlements) settle(s *settlement) (err error) {
 
 // ack removes an item, and keeps its job if the push or the settings say so.
 func (q *queueSettlements) ack(s *settlement) (err error) {
-	h, result := s.record, s.result
+	h, result, finished := s.record, s.result, s.finished
 	if result.Freed, err = q.ledger.LimitsLeased(); err != nil {
-		return err
-	}
-	finished, err := q.finished(s)
-	if err != nil {
 		return err
 	}
 
@@ -196,7 +183,6 @@ func (q *queueSettlements) ack(s *settlement) (err error) {
 	}
 	q.ledger.DetachAnywhere(h)
 	q.ledger.Delete(h, codec.MemberDone)
-	s.finished = finished
 	result.NotKept = finished == nil && s.report().Result != nil
 	result.ValueDropped = finished != nil && finished.NoValue
 	result.wait, result.holder, result.ended = h.Wait, h.Holder, h.State == Leased

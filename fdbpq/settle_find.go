@@ -81,6 +81,7 @@ func (q *queueSettlements) lostLeases(chain []settlement, lost []int) error {
 // acknowledgements of finished jobs with the token that finished them. What it reads without
 // conflict stays true: that lease is over for good. The error is one of the store.
 func (q *queueSettlements) doneBefore(chain []settlement, lost []int) (done []int, err error) {
+	q.writeKept() // or they would not be found
 	reads := make([]*state.FinishedLookup, len(lost))
 	for n, k := range lost {
 		id := &chain[k].Token.ID

@@ -41,10 +41,8 @@ type queueSettlements struct {
 	keeps keeping
 }
 
-// keeping is what the acknowledgements of a queue know of the jobs that they keep.
-//
-// Keeping a job never makes its acknowledgement fail. A value that the transaction has no room for
-// is left out, and a damaged item is not kept.
+// keeping is what the acknowledgements of a queue know of the jobs that they keep. A value that the
+// transaction has no room for is left out, and a damaged item is not kept.
 type keeping struct {
 	all   bool // the settings say that all jobs are kept
 	asked bool // begun what is needed if they are likely to say so

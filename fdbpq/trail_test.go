@@ -527,6 +527,13 @@ func (f *trailed) failed(items int, deliveries int64) (ids []fdbpq.ID) {
 	for _, r := range f.apply(slices.Repeat([]fdbpq.Op{opPush(f.q, 1, "job")}, items)...) {
 		ids = append(ids, r.Item.ID)
 	}
+	f.writeAttempts(ids, deliveries)
+	return ids
+}
+
+// writeAttempts writes as many attempts of items as there can be after some deliveries.
+func (f *trailed) writeAttempts(ids []fdbpq.ID, deliveries int64) {
+	f.Helper()
 	l := f.q.Layout()
 	past := codec.History{Deliveries: deliveries, Fence: deliveries, Wait: time.Minute}
 	value := codec.EncodeAttempt(&trail.Attempt{
@@ -538,14 +545,13 @@ func (f *trailed) failed(items int, deliveries int64) (ids []fdbpq.ID) {
 			for _, id := range some {
 				tx.Set(l.HistoryKey(&id), past.Encode())
 				tx.Set(l.AttemptKey(&id, 1), value)
-				for n := deliveries - 14; n <= deliveries; n++ {
+				for n := max(deliveries-14, 2); n <= deliveries; n++ {
 					tx.Set(l.AttemptKey(&id, n), value)
 				}
 			}
 		})
 	}
 	f.batcher = fdbpq.NewBatcher(f.db, f.Keyspace) // the old one knows of no histories
-	return ids
 }
 
 // The record of a job that was done at once has no header for that.

@@ -40,6 +40,10 @@ type txn struct {
 	changed  state.ReadBudget // for the records that changes return
 	outgoing due.Outgoing
 
+	kept       []keptJob // to be written
+	valued     []keptJob // those of them that have values
+	valueBytes int       // of these
+
 	joiner   *Joiner // what joinerAt has returned last
 	joinerOf int     // its index
 }

@@ -165,6 +165,43 @@ func TestNextOfFailedJobsThatFindsNoRoom(t *testing.T) {
 	}
 }
 
+// Acknowledgements together that find no room for their jobs get a transaction of their own, so
+// that others do not take the room again.
+func TestAcknowledgementsThatFindNoRoom(t *testing.T) {
+	const chains, each = 4, 10
+	roomForTwo := func(o *Options) { o.Limits.LeaseRoom = 85_000 }
+	inBubble(t, roomForTwo, func(w *waiting) {
+		w.configure(func(s *fdbpq.Settings) { s.Keep = time.Hour })
+		headers := map[string][]string{"H": {strings.Repeat("h", 2_000)}}
+		for range chains * each {
+			w.submit(nil, fdbpq.Op{
+				Kind: fdbpq.OpPush, Queue: w.q.Target, Message: fdbpq.Message{Headers: headers},
+			})
+		}
+		w.submitTogether(singly(slices.Repeat([]fdbpq.Op{w.lease()}, chains*each)), never)
+		w.log.take()
+		var requests [][]fdbpq.Op
+		for chain := range chains {
+			var ops []fdbpq.Op
+			for lease := range each {
+				ops = append(ops, w.settle(fdbpq.OpAck, chain*each+lease))
+				ops[lease].Follows = lease > 0
+			}
+			requests = append(requests, ops)
+		}
+
+		w.takeTransactions()
+		w.submitTogether(requests, never)
+
+		w.wantTransactions(3, "the first two chains, and two alone")
+		for _, event := range w.log.take() {
+			if strings.Contains(event, "failed") {
+				t.Error(event)
+			}
+		}
+	})
+}
+
 // ErrNoRoom of a lease behind an acknowledgement says that the acknowledgement is done. If it is
 // not, and the service ends before it is tried again, the request fails otherwise.
 func TestNoRoomForAnAcknowledgementAtTheEnd(t *testing.T) {

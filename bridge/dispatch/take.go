@@ -248,8 +248,10 @@ func (l *lane) enoughLocked() bool {
 	return newest.durable || traits.Pipelines || onlyPushes && !traits.Serial
 }
 
-// runAgain appends a request to the backlog again, regardless of the load limits.
+// runAgain appends a request to the backlog again, regardless of the load limits. Acknowledgements
+// together may need the room of a whole transaction, so others would keep them waiting.
 func (l *lane) runAgain(r *Request, ops []fdbpq.Op) error {
+	r.exclusive = r.exclusive || LeadingAcks(ops) > 1
 	return l.requeueIn(&l.mu.backlog, r, ops)
 }
 

@@ -61,6 +61,8 @@ type Attempt struct {
 	Holder string `json:"holder,omitzero"`
 	// Reason is what the holder said, up to MaxReason bytes. One that was cut ends with "…".
 	Reason string `json:"reason,omitzero"`
+	// LeftOut is how many attempts came between the one before and this one that had no room.
+	LeftOut int64 `json:"left_out,omitzero"`
 }
 
 // CutMark is at the end of a reason that was cut.
@@ -92,22 +94,39 @@ func Parse(values []string) (all []Attempt) {
 
 // Values returns the values of Header for some attempts: the first and the newest, at most so many
 // in all, in at most MaxBytes. For that it cuts reasons, but not the first one, and then leaves
-// out more. most is at least 1.
+// out more, which Attempt.LeftOut says. most is at least 1.
 func Values(all []Attempt, most int) []string {
-	all = ends(all, most)
+	all = Ends(all, most)
 	for reason := MaxReason; ; reason /= 2 {
 		values, size := texts(all, reason)
 		switch {
 		case size <= MaxBytes:
 			return values
 		case reason == 0:
-			all = ends(all, len(all)-1)
+			left := all[1].LeftOut + 1
+			all = Ends(all, len(all)-1) // a copy; any two have room
+			all[1].LeftOut += left
 		}
 	}
 }
 
-// ends returns the first attempt and the newest, at most so many in all.
-func ends(all []Attempt, most int) []Attempt {
+// Last returns the value of the last attempt among some values of Header, without its reason. It
+// says how many others there were.
+func Last(values []string) []string {
+	all := Parse(values)
+	last := all[max(len(all)-1, 0):]
+	for i := range last {
+		last[i].Reason = ""
+		for _, a := range all[:len(all)-1] {
+			last[i].LeftOut += a.LeftOut + 1
+		}
+	}
+	one, _ := texts(last, MaxReason)
+	return one
+}
+
+// Ends returns the first attempt and the newest, at most so many in all.
+func Ends(all []Attempt, most int) []Attempt {
 	if len(all) <= most {
 		return all
 	}

@@ -177,8 +177,20 @@ func TestMaxBytesWithoutReasons(t *testing.T) {
 		got[1] != fmt.Sprint("1.", 16-n+2) || got[n-1] != "1.16" {
 		t.Errorf("%d bytes with %v", size(values), got)
 	}
-	if first := Parse(values)[0]; first.Reason != all[0].Reason {
-		t.Errorf("the first reason is %q", first.Reason)
+	told := Parse(values)
+	if told[0].Reason != all[0].Reason {
+		t.Errorf("the first reason is %q", told[0].Reason)
+	}
+	if left := int64(16 - len(got)); told[1].LeftOut != left || told[0].LeftOut != 0 {
+		t.Errorf("%d and %d are left out, want 0 and %d", told[0].LeftOut, told[1].LeftOut, left)
+	}
+
+	again := Parse(Values(append(told, all[0]), 16))
+	if n := int64(17 - len(again)); again[1].LeftOut != n {
+		t.Errorf("with one more %d are left out, want %d", again[1].LeftOut, n)
+	}
+	if last := Parse(Last(Values(again, 16))); len(last) != 1 || last[0].LeftOut != 16 {
+		t.Errorf("the last is %+v", last)
 	}
 }
 

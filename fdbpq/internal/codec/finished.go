@@ -3,10 +3,13 @@ package codec
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/kv"
 	"github.com/pqbridge/pqbridge/fdbpq/tuple"
+	"github.com/pqbridge/pqbridge/subjects/trail"
 )
 
 // A job with a Keep leaves a record in its queue when it is acknowledged, in the same
@@ -61,7 +64,7 @@ type Finished struct {
 	Deliveries int64  // how many it had, the last one included
 	Fence      int64  // of the last lease
 	Holder     string // the name that the last lease was taken with; "" is none
-	NoValue    bool   // the transaction had no room for the value, nor perhaps for the headers
+	NoValue    bool   // the transaction had no room for the value
 }
 
 // FinishedKey is one of the keys of a record; part counts from 0.
@@ -164,6 +167,25 @@ func lateBy(at, order time.Time) int64 { return order.UnixMicro() - at.UnixMicro
 // before returns the time that is late microseconds before a place in the order.
 func before(order time.Time, late int64) time.Time {
 	return time.UnixMicro(order.UnixMicro() - late).UTC()
+}
+
+// ourHeaders are those that queues add to items. Each item has few bytes of them, but for attempts.
+var ourHeaders = []string{trail.Header, trail.HeaderParent, HeaderJoined}
+
+// DropHeaders drops the headers that the job was pushed with, and its keys.
+func (f *Finished) DropHeaders() {
+	f.MsgID, f.Unique = "", ""
+	f.Headers = maps.Clone(f.Headers)
+	maps.DeleteFunc(f.Headers, func(name string, _ []string) bool {
+		return !slices.Contains(ourHeaders, name)
+	})
+}
+
+// DropAttempts drops all attempts but the last one, which says how many it has dropped.
+func (f *Finished) DropAttempts() {
+	if values := f.Headers[trail.Header]; len(values) > 0 {
+		f.SetHeader(trail.Header, trail.Last(values))
+	}
 }
 
 // Encode returns the values of the parts of a record.

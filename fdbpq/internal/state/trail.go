@@ -42,6 +42,10 @@ func (g *Ledger) forgetAttempts(h *codec.Record) {
 	if last < 1 || g.Trail() == 0 {
 		return
 	}
+	if g.ForgetRanges {
+		g.Tx.ClearRange(g.L.AttemptRange(&h.ID))
+		return
+	}
 	g.Tx.Clear(g.L.AttemptKey(&h.ID, 1))
 	for n := max(last-settings.MaxTrail+1, 2); n <= last; n++ {
 		g.Tx.Clear(g.L.AttemptKey(&h.ID, n))
@@ -54,6 +58,9 @@ func (g *Ledger) ForgetSize(h *codec.Record) int {
 		return 0
 	}
 	keys := int(min(h.Attempts(), settings.MaxTrail+1))
+	if g.ForgetRanges {
+		keys = min(keys, 2)
+	}
 	return keys * 3 * (len(g.L.Prefix) + codec.KindSize + 64)
 }
 

@@ -1,7 +1,6 @@
 package fdbpq
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -31,11 +30,11 @@ func (q *queueConfigs) configure() error {
 
 		if q.ops[i].Kind == OpConfigure {
 			changed, err := q.change(i, present)
-			if errors.Is(err, ErrSettings) {
-				q.results[i].Err = err
+			if err != nil {
+				if err := q.failOps(err, i); err != nil {
+					return err
+				}
 				continue
-			} else if err != nil {
-				return err
 			}
 			present = changed
 		}

@@ -2,11 +2,11 @@ package fdbpq
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
+	"github.com/pqbridge/pqbridge/fdbpq/kv"
 )
 
 // findChain finds the items of a chain. The error says why the chain fails, or is one of the store.
@@ -16,7 +16,7 @@ func (q *queueSettlements) findChain(chain []settlement) (failed error) {
 	for k := range chain {
 		err := q.find(&chain[k])
 		switch {
-		case err != nil && codec.UnlessCorrupt(err) != nil && !errors.Is(err, ErrOp):
+		case kv.OfStore(err):
 			return err
 		case err != nil && failed == nil && len(chain) > 1:
 			failed = fmt.Errorf("lease %d: %w", k, err)

@@ -1,9 +1,7 @@
 package fdbpq
 
 import (
-	"errors"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/pqbridge/pqbridge/fdbpq/internal/codec"
@@ -117,17 +115,10 @@ type familyOps struct {
 // note adds an operation.
 func (o *familyOps) note(i int) { o.indexes = append(o.indexes, i) }
 
-// ofOps are the errors of operations. Any other error is one of the store.
-var ofOps = []error{
-	ErrEmpty, ErrCorrupt, ErrNoRoom, ErrFull, ErrLeaseLost, ErrOp, ErrNotFound, ErrExists,
-	ErrLeased, ErrNotLeased, ErrNotDeadLetter, ErrDone, ErrNoValue, ErrManyRates, ErrManyGroups,
-	ErrMessageTooLarge, ErrItemTooLarge, ErrMaxLeased, ErrJoined, ErrJoins,
-}
-
 // failOps makes an error of operations the result of those at the given indexes. It returns an
 // error of the store, which ends the whole transaction.
 func (t *txn) failOps(err error, indexes ...int) error {
-	if err == nil || !slices.ContainsFunc(ofOps, func(e error) bool { return errors.Is(err, e) }) {
+	if err == nil || kv.OfStore(err) {
 		return err
 	}
 	t.failAll(indexes, err)

@@ -47,6 +47,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 )
 
 // Limits of every engine, in bytes. They are FoundationDB's.
@@ -101,6 +102,9 @@ var (
 
 	// ErrUsed: the transaction was already committed or cancelled.
 	ErrUsed = errors.New("kv: the transaction has ended")
+
+	// ErrInternal: the store failed in a way that it should not. Nothing was written.
+	ErrInternal = errors.New("kv: the store failed")
 )
 
 // Retryable reports whether err says that nothing was written and that the same work may succeed in
@@ -110,6 +114,16 @@ func Retryable(err error) bool {
 		return false
 	}
 	return errors.Is(err, ErrConflict) || errors.Is(err, ErrTooOld) || errors.Is(err, ErrThrottled)
+}
+
+// OfStore reports whether err is one of an engine: an error of this package, or of a context. Each
+// error of a Database and of a Transaction is one.
+func OfStore(err error) bool {
+	return slices.ContainsFunc([]error{
+		ErrConflict, ErrTooOld, ErrThrottled, ErrCommitUnknown, ErrTooLarge, ErrUnavailable,
+		ErrCorrupt, ErrClosed, ErrBlind, ErrUsed, ErrInternal, context.Canceled,
+		context.DeadlineExceeded,
+	}, func(of error) bool { return errors.Is(err, of) })
 }
 
 // MaybeCommitted reports whether the transaction may have committed despite err.
@@ -185,7 +199,7 @@ type BeginOptions struct {
 // made later.
 //
 // Errors of the futures: ErrTooOld, ErrThrottled, ErrUnavailable, ErrCorrupt, ErrClosed, ErrUsed,
-// ErrBlind, the context's error.
+// ErrBlind, ErrInternal, the context's error.
 type Reader interface {
 	// Get returns the value of key, or nil if there is none. An empty value is not nil.
 	Get(key []byte) Future[[]byte]
@@ -251,9 +265,10 @@ type Transaction interface {
 	// durable.
 	//
 	// Nothing was written if the future returns ErrConflict, ErrTooOld, ErrThrottled, ErrTooLarge,
-	// ErrUnavailable, ErrCorrupt, ErrClosed, ErrUsed, ErrBlind, or the error of a context that had
-	// ended before Commit. With ErrCommitUnknown, the writes were made, were not made, or will be
-	// made in a moment; if the context ended during the commit, its error wraps ErrCommitUnknown.
+	// ErrUnavailable, ErrCorrupt, ErrClosed, ErrUsed, ErrBlind, ErrInternal, or the error of a
+	// context that had ended before Commit. With ErrCommitUnknown, the writes were made, were not
+	// made, or will be made in a moment; if the context ended during the commit, its error wraps
+	// ErrCommitUnknown.
 	Commit() Future[struct{}]
 
 	// Turn tells, in a serial engine that is not shared, whether the store is still as an earlier

@@ -3,6 +3,7 @@
 package fdbkv
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -68,10 +69,7 @@ var errIncompatible = fmt.Errorf("%w: the cluster has another release of Foundat
 // explain wraps err in its meaning before a commit, when nothing can have been written yet.
 func explain(err error) error {
 	code, _ := errors.AsType[fdb.Error](err)
-	if m, ok := meanings[code.Code]; ok {
-		return fmt.Errorf("%w: %w", m.err, err)
-	}
-	return err
+	return fmt.Errorf("%w: %w", cmp.Or(meanings[code.Code].err, kv.ErrInternal), err)
 }
 
 // explainCommit is explain for an error of a commit.

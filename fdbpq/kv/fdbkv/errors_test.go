@@ -15,7 +15,7 @@ import (
 // kinds are the errors of the contract that a code can be turned into.
 var kinds = []error{
 	kv.ErrConflict, kv.ErrTooOld, kv.ErrThrottled, kv.ErrCommitUnknown, kv.ErrTooLarge,
-	kv.ErrUnavailable, kv.ErrClosed, kv.ErrUsed,
+	kv.ErrUnavailable, kv.ErrClosed, kv.ErrUsed, kv.ErrInternal,
 }
 
 // kind returns the one error of the contract that err is, or nil.
@@ -57,12 +57,12 @@ func TestExplain(t *testing.T) {
 		{1235, kv.ErrThrottled, kv.ErrThrottled},
 		{1242, kv.ErrThrottled, kv.ErrThrottled},
 		{1515, kv.ErrUnavailable, kv.ErrUnavailable},
-		{2004, nil, nil}, // key_outside_legal_range: a mistake of the caller
+		{2004, kv.ErrInternal, kv.ErrInternal}, // key_outside_legal_range: a mistake of the caller
 		{2101, kv.ErrTooLarge, kv.ErrTooLarge},
 		{2102, kv.ErrTooLarge, kv.ErrTooLarge},
 		{2103, kv.ErrTooLarge, kv.ErrTooLarge},
 		{2125, kv.ErrUnavailable, kv.ErrUnavailable},
-		{4100, nil, kv.ErrCommitUnknown}, // internal_error
+		{4100, kv.ErrInternal, kv.ErrCommitUnknown}, // internal_error
 	} {
 		t.Run(fmt.Sprint(test.code), func(t *testing.T) {
 			if got := kind(t, explain(fdb.Error{Code: test.code})); got != test.read {

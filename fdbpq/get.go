@@ -143,7 +143,8 @@ func (g *get) find() error {
 	}
 	found := state.ListedItem{Item: item, Record: *h}
 	if !g.ops[g.index].NoValue {
-		found.Attempts, err = state.BeginAttempts(g.in, g.snapshot, h).Finish(0)
+		read := state.BeginAttempts(g.in, g.snapshot, h)
+		found.Attempts, err = read.OfAllLives(g.snapshot, &item.Message)
 	}
 	switch {
 	case err != nil:

@@ -170,7 +170,7 @@ func (b *modelBatch) look(o *fdbpq.Op, r *fdbpq.Result) {
 		b.wantErr(o, r, fdbpq.ErrNotFound)
 	case o.Kind == fdbpq.OpGet:
 		if b.wantItem(o, r, item); r.State != item.state ||
-			!sameTrail(r.Found.Attempts(), withLives(item.Headers, item.attempts)) {
+			!sameTrail(r.Found.Attempts(), b.allTold(item)) {
 			b.fail(o, r, item)
 		}
 	default:
@@ -192,7 +192,7 @@ func (b *modelBatch) wantLetter(o *fdbpq.Op, r *fdbpq.Result, letter *modelItem)
 		letter.ID, letter.told = r.Item.ID, r.Item.ID
 	}
 	if b.wantItem(o, r, letter); r.State != letter.state || r.Queue != dead.name ||
-		!sameTrail(r.Found.Attempts(), withLives(letter.Headers, letter.attempts)) {
+		!sameTrail(r.Found.Attempts(), dead.allTold(letter)) {
 		b.fail(o, r, letter)
 	}
 }

@@ -569,7 +569,7 @@ func (r *modelRun) wantBrowsed(
 ) {
 	wantTrail := withLives(want.Headers, nil)
 	if attempts {
-		wantTrail = withLives(want.Headers, want.attempts)
+		wantTrail = q.allTold(want)
 	}
 	if !sameTrail(got.Attempts(), wantTrail) {
 		r.f.Fatalf("%s: %.20q has the attempts %s, want %s", q.name, got.Value,

@@ -63,6 +63,18 @@ func withLives(headers map[string][]string, attempts []trail.Attempt) []trail.At
 	return all
 }
 
+// allTold returns the attempts of an item that the queue tells of: with those of the lives before,
+// no more than it keeps, or than a header has.
+func (q *modelQueue) allTold(i *modelItem) []trail.Attempt {
+	all := withLives(i.Headers, i.attempts)
+	past := len(all) - len(i.attempts)
+	most := max(int(q.settings.Trail), past)
+	if past > 0 && len(i.attempts) > 0 && len(all) > most {
+		all = append(all[:1:1], all[len(all)-most+1:]...)
+	}
+	return all
+}
+
 // withTrail returns headers with attempts, if so many are kept: the last one always, and as many as
 // the headers had.
 func withTrail(
@@ -102,7 +114,7 @@ func (f *modelFinished) endLife(most int64) map[string][]string {
 	before := f.without(f.deliveries)
 	done := f.attempt(trail.Done, f.at, "")
 	f.trail = withLives(f.Headers, append(before, done))
-	if len(before) == 0 || most == 0 {
+	if len(before)+len(f.Headers[trail.Header]) == 0 || most == 0 {
 		return f.Headers
 	}
 	headers := withTrail(f.Headers, f.trail, most)

@@ -215,17 +215,21 @@ type Browsed struct {
 	// known. ReadItems also has ErrNotFound.
 	Err error
 
-	attempts []trail.Attempt // of this life
+	attempts []trail.Attempt // of all lives; nil without any of this life
 }
 
 // Attempts returns the attempts of the job that have ended and are kept, oldest first: see
 // Settings.Trail. Without Browse.Trail, a Walk has only those of earlier lives, and those of jobs
 // that are dead letters or done.
 func (b *Browsed) Attempts() []trail.Attempt {
-	if b.Finished != nil {
+	switch {
+	case b.Finished != nil:
 		return b.Finished.Attempts()
+	case b.attempts != nil:
+		return b.attempts
 	}
-	return b.Item.Attempts(b.attempts)
+	past, _ := b.Item.Trail()
+	return past
 }
 
 // Successors returns what the acknowledgement of a finished job has pushed, as far as that is kept,

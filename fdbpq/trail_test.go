@@ -442,6 +442,46 @@ func TestLivesWithFewAttempts(t *testing.T) {
 	})
 }
 
+// A job has no more attempts than the queue keeps, however many lives it has: the first, and the
+// newest. That it was done at once is one of them.
+func TestAttemptsOfManyLives(t *testing.T) {
+	for most, want := range map[int64][2]string{
+		2:  {"[1.1 2.3]", "[1.1 3.1]"},
+		4:  {"[1.1 2.1 2.2 2.3]", "[1.1 2.3 2.4 3.1]"},
+		16: {"[1.1 1.2 1.3 2.1 2.2 2.3]", "[1.1 1.2 1.3 2.1 2.2 2.3 2.4 3.1]"},
+	} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			onTrails(t, most, func(f *trailed) {
+				f.set(func(s *fdbpq.Settings) { s.Keep = time.Hour })
+				job := f.one("job")
+				told := func() string {
+					var list []string
+					for _, a := range f.done(named(fdbpq.OpGet, f.q, job)).Found.Attempts() {
+						list = append(list, fmt.Sprintf("%d.%d", a.Life, a.Number))
+					}
+					return fmt.Sprint(list)
+				}
+				f.fail("a")
+				f.fail("a")
+				f.end(f.lease(), term)
+				f.done(named(fdbpq.OpRedriveItem, f.other("jobs-dead"), job))
+				for range 3 {
+					f.fail("b")
+				}
+				wantEqual(f.T, "in the second life", told(), want[0])
+				for _, item := range readItems(f.fixture, f.q, f.list(f.q)[0].ID) {
+					wantEqual(f.T, "in a list", len(item.Attempts()), strings.Count(want[0], "."))
+				}
+
+				f.end(f.lease(), term)
+				f.done(named(fdbpq.OpRedriveItem, f.other("jobs-dead"), job))
+				f.end(f.lease(), ack)
+				wantEqual(f.T, "once it is done", told(), want[1])
+			})
+		})
+	}
+}
+
 // However many attempts items have, what removes or moves many of them at once does as many as fit
 // into a transaction, and the others later.
 func TestManyAttemptsHaveRoom(t *testing.T) {

@@ -128,9 +128,9 @@ func (f *Finished) done() trail.Attempt {
 }
 
 // NoteTrail notes the attempts that a job had before it was done, at most so many with those of
-// earlier lives. Of a job that was done at once, the record says all without.
+// earlier lives. Of a job that was done at once, in its first life, the record says all without.
 func (f *Finished) NoteTrail(attempts []trail.Attempt, most int64) {
-	if len(attempts) > 0 {
+	if len(attempts)+len(f.Headers[trail.Header]) > 0 {
 		f.EndLife(append(attempts, f.done()), most)
 	}
 }

@@ -36,7 +36,7 @@ type ListedItem struct {
 	Bytes   int        // about how many were read of it
 	Err     error      // ErrCorrupt if it cannot be read
 
-	Attempts []trail.Attempt // of this life, if asked for
+	Attempts []trail.Attempt // of all lives, if asked for and there are some of this life
 
 	rest     ItemRead
 	attempts *AttemptsRead
@@ -306,7 +306,7 @@ func (b *Browser) finish(r kv.Reader, s *ListedItem) error {
 		}
 
 		var err error
-		if s.Attempts, err = s.attempts.Finish(0); err != nil {
+		if s.Attempts, err = s.attempts.OfAllLives(r, &s.rest.Item.Message); err != nil {
 			return err
 		}
 		s.Bytes = s.rest.Read() + len(s.Attempts)*trail.MaxReason

@@ -110,3 +110,26 @@ func (r *AttemptsRead) Finish(without int64) (all []trail.Attempt, err error) {
 	}
 	return all, err
 }
+
+// OfAllLives waits for the attempts of an item, and returns them with those of earlier lives, which
+// its message carries: at most as many as the queue keeps, or the message carries. It returns nil
+// if there are none of this life. The error is one of the store.
+func (r *AttemptsRead) OfAllLives(from kv.Reader, m *codec.Message) ([]trail.Attempt, error) {
+	attempts, err := r.Finish(0)
+	if err != nil || len(attempts) == 0 {
+		return nil, err
+	}
+	all := m.Attempts(attempts)
+	past := len(all) - len(attempts)
+	if past == 0 {
+		return all, nil
+	}
+
+	var g Ledger
+	g.ReadSettings(from, r.l)
+	set, err := g.ReadableSettings()
+	if err != nil {
+		return nil, err
+	}
+	return trail.Ends(all, max(int(set.Trail), past)), nil
+}

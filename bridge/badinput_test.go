@@ -103,6 +103,11 @@ func TestBadInput(t *testing.T) {
 			"one of them", errBadRequest,
 		},
 		{
+			"delay of a joiner", "pq.jobs.push",
+			nats.Header{"Pq-Join": {"1h"}, "Pq-Delay": {"0s"}}, payload,
+			"headers Pq-Delay and Pq-Join: want one of them", errBadRequest,
+		},
+		{
 			"keep without a unit", "pq.jobs.push", nats.Header{"Pq-Keep": {"60"}}, payload,
 			`header Pq-Keep: bad time: "60": want a duration with a unit`, subjects.ErrTiming,
 		},

@@ -212,6 +212,11 @@ func TestBadPushBatch(t *testing.T) {
 			subjects.ErrTiming, "item 1: header Pq-Delay",
 		},
 		{
+			"delay of a joiner", "q.jobs.push.batch", "",
+			frames(good, frame(0, "Pq-Delay: 0s\r\nPq-Join: 1h\r\n", "x")), errBadRequest,
+			"item 1: bad request: headers Pq-Delay and Pq-Join: want one of them",
+		},
+		{
 			"Pq- header of the batch", "pq.jobs.push.batch", "Pq-Priority: 0\r\n", frames(good),
 			errBadRequest, "header Pq-Priority with push.batch",
 		},

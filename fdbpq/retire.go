@@ -224,6 +224,9 @@ const (
 	maxNames = 10_000
 )
 
+// endOfIDs is when the windows of all message ids are over, which put no queue on a list.
+var endOfIDs = time.UnixMicro(codec.LastTime)
+
 func (k *Keyspace) listQueues(
 	ctx context.Context, db kv.Database, of *codec.Branch, after string, limit int, now time.Time,
 ) (page QueuePage, err error) {
@@ -293,7 +296,7 @@ func (k *Keyspace) countQueues(
 		}
 	}
 	found, err := kv.ReadTransact(ctx, db, func(r kv.Reader) ([]Retired, error) {
-		found, _, err := readEmptiness(r, uncounted, now)
+		found, _, err := readEmptiness(r, uncounted, endOfIDs)
 		return found, err
 	})
 	if err != nil {

@@ -75,6 +75,32 @@ func TestPagesOfManyUnusedNames(t *testing.T) {
 	wantList(t, "pages end at", next, "q09999", "q19999", "")
 }
 
+// A queue with nothing but message ids is not among the queues that are listed, and stays where a
+// bridge finds it until their window is over.
+func TestQueuesOfMessageIDsAlone(t *testing.T) {
+	onEngines(t, func(f *fixture) {
+		used, ids, set := f.queue("a"), f.queue("b"), f.queue("c")
+		for _, q := range []fdbpq.Target{used, ids, set} {
+			push := opPush(q, 1, "v")
+			push.Message.MsgID = "once"
+			f.done(push)
+		}
+		f.done(op(opPopMin, ids))
+		f.done(op(opPopMin, set))
+		f.configure(set, func(s *fdbpq.Settings) { s.MaxItems = 9 })
+
+		page := must(f.ListPriorityQueues(f.ctx, f.db, "", 10, time.Now()))
+
+		var names []string
+		for _, q := range page.Queues {
+			names = append(names, q.Name)
+		}
+		wantList(f.T, "queues", names, "a", "c")
+		f.retire("a look", []fdbpq.Target{ids}, fdbpq.NewMark(), "", fdbpq.InUse)
+		f.wantListed("where bridges look", "a", "b", "c")
+	})
+}
+
 // A queue that one process finds empty twice, with no other look in between, leaves the list, and
 // nothing remains of it.
 func TestRetire(t *testing.T) {

@@ -30,11 +30,11 @@ func decodePush(m *nats.Msg, r *subjects.Request, op *fdbpq.Op) (joiner int, err
 	}
 
 	// These headers are taken out. The others come back with the item.
-	if err = takeTimes(m.Header, op); err != nil {
+	if joiner, err = takeJoin(m.Header, op); err != nil {
 		return joiner, err
 	}
 
-	if joiner, err = takeJoin(m.Header, op); err != nil {
+	if err = takeTimes(m.Header, op); err != nil {
 		return joiner, err
 	}
 
@@ -128,9 +128,13 @@ func takeTimes(h nats.Header, op *fdbpq.Op) error {
 	if err != nil {
 		return err
 	}
-	if delay != "" && schedule != "" {
+	switch {
+	case delay != "" && schedule != "":
 		return badRequest("headers %s and %s: want one of them",
 			subjects.HeaderDelay, subjects.HeaderSchedule)
+	case delay != "" && op.Message.Join > 0:
+		return badRequest("headers %s and %s: want one of them, a joiner waits for its members",
+			subjects.HeaderDelay, subjects.HeaderJoin)
 	}
 	keep, err := single(h, subjects.HeaderKeep, subjects.ParseKeep, &op.Message.Keep)
 	if err != nil {

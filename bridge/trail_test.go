@@ -46,7 +46,9 @@ func TestPastThatLeavesNoRoom(t *testing.T) {
 	}
 	nak := fmt.Sprintf(`-NAK {"reason":%q}`, strings.Repeat("r", 500))
 	ok(t, e, ok(t, e, popOf("pq", "jobs"), nil, `{"ack_wait":"1h"}`).Reply, nil, nak)
-	same(t, "attempts", len(getJob(t, e, "jobs", ack.ID)[subjects.HeaderTrail]), 0)
+	h := getJob(t, e, "jobs", ack.ID)
+	same(t, "attempts", len(h[subjects.HeaderTrail]), 0)
+	same(t, "says so", fmt.Sprint(h[subjects.HeaderTrailCut]), "[true]")
 
 	lease := ok(t, e, popOf("pq", "jobs"), nil, `{"ack_wait":"1h"}`)
 	var next []subjects.Frame
@@ -55,7 +57,8 @@ func TestPastThatLeavesNoRoom(t *testing.T) {
 	}
 	ok(t, e, lease.Reply, framed("+ACK", len(next)), frames(next...))
 
-	h := getJob(t, e, "jobs", ack.ID)
+	h = getJob(t, e, "jobs", ack.ID)
 	same(t, "state", fmt.Sprint(h[subjects.HeaderState]), "[done]")
 	same(t, "successors", len(h[subjects.HeaderNext]), 0)
+	same(t, "says so", fmt.Sprint(h[subjects.HeaderTrailCut]), "[true]")
 }

@@ -108,6 +108,8 @@ const (
 	// have them.
 	HeaderTrail = trail.Header
 	HeaderNext  = trail.HeaderNext
+	// HeaderTrailCut, in the reply to a get, says with "true" that both left no room.
+	HeaderTrailCut = "Pq-Trail-Cut"
 
 	// HeaderLost says which leases are lost, in the reply to an acknowledgement of several that
 	// failed with CodeConflict: see [ParseLost].

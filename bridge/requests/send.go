@@ -114,6 +114,7 @@ func (c *replier) sendItem(r *dispatch.Request, op *fdbpq.Op, result *fdbpq.Resu
 	if errors.Is(err, nats.ErrMaxPayload) && op.Kind == fdbpq.OpGet { // without the longest of ours
 		delete(e.header, subjects.HeaderTrail)
 		delete(e.header, subjects.HeaderNext)
+		e.header[subjects.HeaderTrailCut] = []string{"true"}
 		err = send(e.header)
 	}
 	if errors.Is(err, nats.ErrMaxPayload) {

@@ -7,9 +7,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// keepOverhead is about how many bytes of a transaction a record takes with its entry and its keys,
-// without the item and the outcome.
-const keepOverhead = 800
+// keepOverhead is about how many bytes of a transaction a record takes with its entries, its keys,
+// and the reads and removals of its item, without the item and the outcome. FoundationDB counts
+// some 50 bytes for each key that is read, written or removed, besides its conflict ranges.
+const keepOverhead = 2_300
 
 // beginOrder starts to read where the order of finished jobs ends if an operation is likely to keep
 // its job, so that this takes no round trip of its own.

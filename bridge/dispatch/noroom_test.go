@@ -169,7 +169,7 @@ func TestNextOfFailedJobsThatFindsNoRoom(t *testing.T) {
 // that others do not take the room again.
 func TestAcknowledgementsThatFindNoRoom(t *testing.T) {
 	const chains, each = 4, 10
-	roomForTwo := func(o *Options) { o.Limits.LeaseRoom = 85_000 }
+	roomForTwo := func(o *Options) { o.Limits.LeaseRoom = 115_000 }
 	inBubble(t, roomForTwo, func(w *waiting) {
 		w.configure(func(s *fdbpq.Settings) { s.Keep = time.Hour })
 		headers := map[string][]string{"H": {strings.Repeat("h", 2_000)}}

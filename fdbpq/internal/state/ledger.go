@@ -71,8 +71,8 @@ type Ledger struct {
 	Joins   *Joins          // of the transaction; nil if Flush writes them
 	Cached  *CachedSettings // of the transaction; nil if it must read the settings
 
-	// ForgetRanges removes the attempts of an item as a range. That takes less of a transaction, and
-	// more of the embedded store.
+	// ForgetRanges removes the attempts of an item as a range. That takes less of a transaction,
+	// and more of the embedded store.
 	ForgetRanges bool
 
 	// SideEffects is what has left the queue, or come into it, without an operation.

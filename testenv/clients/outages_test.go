@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -85,9 +87,16 @@ func bridgeRestarted(s *story) {
 // A worker that is started before there is a NATS server works once there is one.
 func startedBeforeNATS(s *story) {
 	s.begin(testenv.Options{Stopped: true})
+	early := must(net.Listen("tcp", strings.TrimPrefix(s.env.NATS.URL(), "nats://")))
+	must(0, early.(*net.TCPListener).SetDeadline(time.Now().Add(testenv.Patience)))
 	d := s.start(s.language)
 	work := d.ask("work", nil)
 
+	attempt := must(early.Accept()) // which fails, and then there is nobody on the port
+	must(0, attempt.Close())
+	syscall.ForkLock.RLock() // no child that another test is just starting has the listener
+	must(0, early.Close())
+	syscall.ForkLock.RUnlock()
 	s.starts()
 	d.isReady()
 	work.answers(`null`)

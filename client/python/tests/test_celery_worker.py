@@ -528,18 +528,19 @@ async def test_a_countdown_survives_kills_of_everything(system: System, own_brid
     worker = system.worker()
     await system.send("note", "first")
     await system.noted("first")
-    await system.send("note", "due", countdown=4)
+    await system.send("note", "not yet", countdown=3600)
 
     await system.counts(delayed=1)
     inspect = system.app.control.inspect(timeout=2)
     assert list((await asyncio.to_thread(inspect.scheduled)).values()) == [[]]
     kill_all(worker)
+    await system.send("note", "due", countdown=1)
     own_bridge.kill()
     await own_bridge.start()
-    await system.counts(delayed=1)
     system.worker()
 
     await system.noted("first", "due")
+    await system.counts(ready=0, leased=0, delayed=1)
 
 
 async def test_priorities_are_exact_with_late_acknowledgements_and_a_multiplier_of_one(system: System) -> None:

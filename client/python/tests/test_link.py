@@ -24,9 +24,10 @@ class Server:
 
     def __init__(self, *refused: str, deaf: bool = False) -> None:
         self.refused = refused
-        self.deaf = deaf  # to messages
+        self.deaf = deaf  # to the messages of the next connection that has some
         self.published: list[str] = []
         self.ended, self.closed = asyncio.Event(), asyncio.Event()
+        self.reached = asyncio.Event()  # by one of these
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"max_payload":1048576,"headers":true,"version":"2.10.0"}\r\n')
@@ -36,6 +37,8 @@ class Server:
                 writer.write(b"PONG\r\n")
             elif verb in ("PUB", "HPUB"):
                 if self.deaf:
+                    self.deaf = False
+                    self.reached.set()
                     await self.ended.wait()
                     writer.transport.abort()
                     break
@@ -329,6 +332,42 @@ async def test_a_push_can_be_cancelled_while_nats_py_flushes() -> None:
         ends = await asyncio.wait_for(asyncio.gather(*pushes, return_exceptions=True), PATIENCE)
 
     assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+
+
+async def freeze(server: Server, nc: NATS) -> None:
+    """Have a server read no more, and send it more than the system takes, and than nats-py queues."""
+    server.deaf = True
+    for _ in range(32):
+        await nc.publish("early", b"x" * 1_000_000)
+    await asyncio.wait_for(server.reached.wait(), PATIENCE)
+    await nc._send_ping()  # from now on, flushes of nats-py wait
+    await asyncio.sleep(0)
+    await nc.publish("late", b"x")
+    for n in range(1100):
+        await asyncio.wait_for(nc.subscribe(f"s{n}"), PATIENCE)
+
+
+async def test_a_connection_leaves_a_server_that_has_frozen_and_tells_another_nothing_of_what_has_waited() -> None:
+    """Requests that waited may have been given up, and nobody knows their outcome."""
+    server, back = Server(), asyncio.Event()
+    options: dict[str, Any] = {"ping_interval": 0.05, "max_outstanding_pings": 1e9, "reconnected_cb": back.set}
+    async with connected(server, **options) as queue:
+        nc = queue.link.nc
+        await freeze(server, nc)
+        nc.options["max_outstanding_pings"] = 2
+
+        await asyncio.wait_for(back.wait(), PATIENCE)
+        await nc.publish("after", b"x")
+        await nc.flush(int(PATIENCE))
+        assert server.published == ["after"]
+
+
+async def test_a_connection_to_a_server_that_has_frozen_closes() -> None:
+    server = Server()
+    async with connected(server) as queue:
+        await freeze(server, queue.link.nc)
+
+        await asyncio.wait_for(queue.link.nc.close(), PATIENCE)
 
 
 async def test_a_request_that_was_given_up_leaves_nothing(queue: pqbridge.Queue) -> None:

@@ -27,13 +27,14 @@ from .times import Duration, seconds
 _LOG = logging.getLogger("pqbridge.connection")
 _POLL = 1.0  # seconds: nats-py 2.9 does not call closed_cb in all cases
 _PREFIX = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")  # of subjects
+_CLOSE = 2.0  # seconds for what was sent before a close
 _REFUSED = re.compile("authorization violation|authentication (expired|revoked)", re.IGNORECASE)  # a login
 
 
 class Connection(NATS):
     """A connection of nats-py, which tells a server nothing without TLS if the caller asked for that.
 
-    Only at the start does a login that is refused end it.
+    Only at the start does a login that is refused end it. It leaves a server that does not read what was sent to it.
     """
 
     _begins = True
@@ -63,6 +64,23 @@ class Connection(NATS):
         else:
             await self._error_cb(error := Error(f"nats: {err_msg}"))
             await self._process_op_err(error)
+
+    async def _attempt_reconnect(self) -> None:
+        """Send nothing of what has waited: nats-py would wait until the old server has it, and tell the new one."""
+        self._abort()
+        self._pending, self._pending_data_size = [], 0
+        await super()._attempt_reconnect()
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        timer = asyncio.get_running_loop().call_later(_CLOSE, self._abort)
+        try:
+            await super()._close(status, do_cbs)
+        finally:
+            timer.cancel()
+
+    def _abort(self) -> None:
+        if writer := getattr(self._transport, "_io_writer", None):  # a WebSocket has none
+            writer.transport.abort()
 
     # In nats-py 2.9 it is no coroutine.
     def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> Any:
@@ -99,7 +117,7 @@ def connect(servers: str | list[str] | None = None, **options: Any) -> Connectin
 
     servers default to the environment variable NATS_URL, or else to port 4222 here. It
     tries until a server is there, and reconnects indefinitely. Nothing is sent after an outage
-    that was given up before it, and a dead server is noticed within a minute. options are passed to
+    that was given up before it, and a frozen or dead server is left within a minute. options are passed to
     nats.connect, and count more. Errors of the connection go to the logger "pqbridge.connection", a
     warning once a minute, unless there is an error_cb.
 
@@ -122,7 +140,8 @@ async def connect_within(timeout: float, servers: str | list[str] | None, option
 
 async def _connect(nc: Connection, servers: str | list[str] | None, options: dict[str, Any]) -> NATS:
     link = link_of(nc)
-    defaults = {"max_reconnect_attempts": -1, "pending_size": 0, "reconnect_time_wait": 0.5, "ping_interval": 20}
+    defaults = {"max_reconnect_attempts": -1, "pending_size": 0, "reconnect_time_wait": 0.5, "ping_interval": 15}
+    defaults |= {"flusher_queue_size": 0}  # no bound: where a PING waits for room, no frozen server is noticed
     options = defaults | {name: option for name, option in options.items() if option is not None}
 
     def first(then: Callable[..., Any], tell: Callable[..., Any] | None) -> Callable[..., Any]:

@@ -540,7 +540,7 @@ async def test_a_queue_that_is_full_is_said_at_once(queue: Queue, connection: ko
         (["pqbridge://a"], {"ack_wait": 0}, "ack_wait 0: want 100 ms"),
         (["pqbridge://a?timeout=0"], {}, "want a time above 0"),
         (["pqbridge://a?core_prefix="], {}, "and names"),
-        (["pqbridge://a"], {"timeout": "soon"}, "bad duration 'soon'"),
+        (["pqbridge://a"], {"timeout": "soon"}, "timeout 'soon': want seconds"),
         (["pqbridge://a?smallest_first=no"], {}, "option smallest_first is 'no': want true or false"),
         (["pqbridge://a"], {"tls": "1"}, "option tls is '1': want true or false"),
         (["pqbridge://a?ping_interval=5s"], {}, "option ping_interval is '5s': want a number"),

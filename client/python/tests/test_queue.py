@@ -201,6 +201,11 @@ async def test_bad_arguments_are_refused_before_they_are_sent(queue: Queue, clie
         (lambda q: q.redrive(max=float("nan")), "max nan: want"),
         (lambda q: q.pause(""), "group '': want a string of 1 to 128 bytes"),
         (lambda q: q.resume(""), "group '': want a string of 1 to 128 bytes"),
+        (lambda q: q.pop(max="min"), "max 'min': want True or False"),
+        (lambda q: q.peek(max=1), "max 1: want"),
+        (lambda q: q.rank("x", max="min"), "max 'min': want"),
+        (lambda q: anext(q.items(max=0)), "max 0: want"),
+        (lambda q: q.result("x", follow="no"), "follow 'no': want"),
         (lambda q: q.open_join(b"", open=0), "ttl: bad duration 0: want 1 s"),
     ],
 )
@@ -231,9 +236,12 @@ async def test_a_client_and_a_worker_say_what_they_want(queue: Queue) -> None:
         ({"concurrency": 0}, "concurrency 0: want a whole number from 1"),
         ({"concurrency": True}, "concurrency True: want"),
         ({"concurrency": 1.5}, "concurrency 1.5: want"),
-        ({"ack_wait": float("nan")}, "bad duration nan"),
+        ({"ack_wait": float("nan")}, "ack_wait nan: want seconds"),
         ({"holder": "x" * 129}, "want a string of 0 to 128 bytes"),
         ({"job_timeout": 0}, "job_timeout 0: want more than 0"),
+        ({"max": "min"}, "max 'min': want True or False"),
+        ({"job_timeout": "soon"}, "job_timeout 'soon': want seconds"),
+        ({"retry_delay": -1}, "retry_delay -1: want seconds"),
         ({"retry_delay": "3651d"}, "want 0 to ten years"),
         ({"middleware": print}, "want a list of async functions"),
         ({"middleware": [5]}, "want a list of async functions"),
@@ -270,10 +278,14 @@ async def test_days_are_24_hours(queue: Queue) -> None:
 
 @pytest.mark.parametrize("wait", ["1w", float("nan"), float("inf"), -1])
 async def test_a_bad_wait_is_refused_before_the_push(queue: Queue, wait: Any) -> None:
-    for bad in (queue.call(b"x", wait=wait), queue.result("id", wait=wait), queue.pop(expires=wait)):
-        with pytest.raises(pqbridge.BadArgumentError, match="bad duration"):
+    for bad in (queue.call(b"x", wait=wait), queue.result("id", wait=wait)):
+        with pytest.raises(pqbridge.BadArgumentError, match=r"^wait .*: want seconds"):
             await bad
-    with pytest.raises(pqbridge.BadArgumentError, match="bad duration"):
+    with pytest.raises(pqbridge.BadArgumentError, match=r"^expires .*: want seconds"):
+        await queue.pop(expires=wait)
+    with pytest.raises(pqbridge.BadArgumentError, match=r"^ttl .*: want seconds"):
+        await queue.configure(ttl=wait)
+    with pytest.raises(pqbridge.BadArgumentError, match=r"^timeout .*: want seconds"):
         Client(queue.link.nc, timeout=wait)
     assert await queue.len() == 0
 

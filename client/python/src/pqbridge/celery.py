@@ -129,7 +129,7 @@ def options_of(urls: Iterable[str], given: dict[str, Any]) -> dict[str, Any]:
         raise e.BadArgumentError(f"unknown option {unknown} of the broker's URL or transport options: want {known}")
     own: dict[str, Any] = {name: all.pop(name, default) for name, default in _OWN.items()}
     own["ack_wait"] = lease_length(None if own["ack_wait"] == "" else own["ack_wait"]) or None
-    own["timeout"] = seconds(own["timeout"])
+    own["timeout"] = seconds(own["timeout"], "timeout")
     if not (own["timeout"] and own["prefix"] and own["core_prefix"]):
         raise e.BadArgumentError("options timeout, prefix and core_prefix: want a time above 0, and names")
     tls = all.pop("tls", None)

@@ -190,7 +190,7 @@ class Client:
                 raise BadArgumentError(f"{name} {given!r:.100}: want letters, digits, - and _, with dots between")
         if not hasattr(codec or JSON, "encode") or not hasattr(codec or JSON, "decode"):
             raise BadArgumentError(f"codec {codec!r:.100}: want an object with encode and decode")
-        self._codec, self._timeout = codec or JSON, 10.0 if timeout is None else seconds(timeout)
+        self._codec, self._timeout = codec or JSON, 10.0 if timeout is None else seconds(timeout, "timeout")
         if self._timeout <= 0:
             raise BadArgumentError(f"timeout {timeout!r}: want more than 0")
 

@@ -79,12 +79,12 @@ class Delivery(Item):
         allow, the item becomes a dead letter, with the reason as its error, cut at 1,024 bytes.
         """
         delays = {"delay": delay, "retry_delay": retry_delay}
-        own = {name: duration_text(length) for name, length in delays.items() if length is not None}
+        own = {name: duration_text(length, name=name) for name, length in delays.items() if length is not None}
         await self._nak({"reason": _cut(reason or ""), **own})
 
     async def snooze(self, delay: Duration | None = None) -> None:
         """Return the item to its place after delay, without counting this delivery."""
-        await self._nak({"snooze": True, "delay": duration_text(delay or 0)})
+        await self._nak({"snooze": True, "delay": duration_text(delay or 0, name="delay")})
 
     async def _nak(self, options: dict[str, Any]) -> None:
         await self.settle((), ("-NAK " + json.dumps(options)).encode())

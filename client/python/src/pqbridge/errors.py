@@ -156,6 +156,13 @@ def check_whole(name: str, value: int, least: int, most: int) -> int:
     return value
 
 
+def check_flag(name: str, value: bool | None) -> bool:
+    """Return an argument that is true, false or absent."""
+    if value is not None and not isinstance(value, bool):
+        raise BadArgumentError(f"{name} {value!r:.100}: want True or False")
+    return bool(value)
+
+
 def check_text(name: str, value: str, least: int = 0, most: int = 0) -> str:
     """Return an argument that is a text, of so many bytes unless most is 0."""
     if not isinstance(value, str) or (most and not least <= len(value.encode(errors="replace")) <= most):

@@ -22,6 +22,7 @@ from .errors import (
     DeniedError,
     NotFoundError,
     PQError,
+    check_flag,
     check_text,
     check_whole,
     error_for,
@@ -93,7 +94,11 @@ class Handle:
         Items stay where they are; pages are not of one moment.
         """
         asked: dict[str, Any] = {"value_bytes": value_bytes, "state": state, "match": match}
-        asked |= {"headers": dict(headers or {}) or None, "end": "max" if max else None, "attempts": attempts or None}
+        asked |= {
+            "headers": dict(headers or {}) or None,
+            "end": "max" if check_flag("max", max) else None,
+            "attempts": attempts or None,
+        }
         query = {name: value for name, value in asked.items() if value not in (None, "")}
         async for raw in pages(lambda page: self.read("items", page), "items", query):
             yield StoredItem(raw)
@@ -138,7 +143,7 @@ class Handle:
 
         Errors: NotFoundError.
         """
-        query = {"id": id, "end": "max"} if max else {"id": id}
+        query = {"id": id, "end": "max"} if check_flag("max", max) else {"id": id}
         body = parse(await self.read("rank", query), "rank")
         return Rank(int(body["rank"]), bool(body.get("at_least")))
 
@@ -304,9 +309,9 @@ def _written(name: str, value: Any) -> Any:
     if name == "backoff" and value is not None:
         if not isinstance(value, (list, tuple)):
             raise BadArgumentError(f"backoff {value!r}: want a list of durations, such as ['1s', '10s']")
-        return [duration_text(d) for d in value]
+        return [duration_text(d, name=name) for d in value]
     if name in _DURATIONS and value is not None:
-        return duration_text(value)
+        return duration_text(value, name=name)
     return time_text(value) if isinstance(value, datetime) else value
 
 

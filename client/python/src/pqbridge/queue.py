@@ -35,7 +35,7 @@ def lease_length(ack_wait: Duration | None) -> float:
     """Return the length of a lease in seconds, or 0 for what the settings of the queue say."""
     if ack_wait is None:
         return 0.0
-    if not 0.1 <= (length := seconds(ack_wait)) <= 12 * 3600:
+    if not 0.1 <= (length := seconds(ack_wait, "ack_wait")) <= 12 * 3600:
         raise errors.BadArgumentError(
             f"ack_wait {ack_wait!r}: want 100 ms to 12 h, or None for the setting of the queue"
         )
@@ -244,7 +244,7 @@ class Queue(Handle):
         letter, NotFoundError if it was removed, popped or has expired, and NotDoneError, which has
         its id, when wait is over or nobody can be asked any more, and the job goes on.
         """
-        length = math.inf if wait is None else seconds(wait)
+        length = math.inf if wait is None else seconds(wait, "wait")
         if options.get("keep") is None:
             options["keep"] = 3600
         ack = await self.push(value, **options)
@@ -280,14 +280,16 @@ class Queue(Handle):
         Errors: NotFoundError if there is no such job, or it is over and not kept; ChainError if a job
         to follow has pushed several.
         """
-        if (length := seconds(wait or 0)) > TEN_YEARS:
+        if (length := seconds(wait or 0, "wait")) > TEN_YEARS:
             raise errors.BadArgumentError(f"wait {wait!r}: want 0 to ten years")
         queue, query, end = self, job_query(id, msg_id), clock() + length
         link = 0
         while True:
             link, next = link + 1, list[Any]()
             try:
-                result = await queue._result(query, max(0.0, end - clock()), next if follow else None)
+                result = await queue._result(
+                    query, max(0.0, end - clock()), next if errors.check_flag("follow", follow) else None
+                )
             except errors.NotFoundError as error:
                 if link > 1:
                     where = f"job {link} of the chain, {query['id']} in queue {queue.name}"
@@ -390,7 +392,7 @@ class Queue(Handle):
 
     def pop_request(self, max: bool, expires: float, options: dict[str, Any], ack_wait: float = 0) -> Pop:
         """Return a request that pops, with the options of the protocol."""
-        if max and self.fifo:
+        if errors.check_flag("max", max) and self.fifo:
             raise errors.BadArgumentError("max in a FIFO queue, which is served from one end")
         heartbeat = 0.0
         if expires:
@@ -403,7 +405,7 @@ class Queue(Handle):
     async def _pop(
         self, max: bool, expires: Duration | None, options: dict[str, Any], ack_wait: float = 0
     ) -> list[Received]:
-        end = clock() + seconds(expires or 0)
+        end = clock() + seconds(expires or 0, "expires")
         while True:
             left = end - clock()
             pop = self.pop_request(max, left if left >= 0.001 else 0, dict(options), ack_wait)
@@ -415,7 +417,7 @@ class Queue(Handle):
 
     async def peek(self, *, max: bool = False) -> Item | None:
         """Return the item that pop would remove, and leave it in the queue."""
-        verb = "peek" if self.fifo else "peek.max" if max else "peek.min"
+        verb = "peek" if self.fifo else "peek.max" if errors.check_flag("max", max) else "peek.min"
         try:
             return item_of(await self.read(verb))
         except errors.NotFoundError:

@@ -85,7 +85,7 @@ class Client:
         **options: Any,
     ) -> None:
         self._servers, self._nats = servers, nats or {}
-        self._timeout, self._options = 10.0 if timeout is None else seconds(timeout), options
+        self._timeout, self._options = 10.0 if timeout is None else seconds(timeout, "timeout"), options
         if self._timeout <= 0:
             raise BadArgumentError(f"timeout {timeout!r}: want more than 0")
         self._inherited: list[_Running | None] = []

@@ -274,7 +274,8 @@ class PQBroker(AsyncBroker):
         self.retry_on_error, self.max_retries = bool(retry_on_error), 3 if max_retries is None else max_retries
         e.check_whole("max_retries", self.max_retries, 0, 2**31)
         self._servers, self._name, self._prefix, self._options = servers, queue or "taskiq", prefix or "pq", options
-        self._ack_wait, self._timeout = lease_length(ack_wait) or None, 10.0 if timeout is None else seconds(timeout)
+        self._ack_wait = lease_length(ack_wait) or None
+        self._timeout = 10.0 if timeout is None else seconds(timeout, "timeout")
         self.retry_delay = retry_length(retry_delay)
         self.held: set[_Run] = set()
         self.nc, self.seldom, self._starting = NATS(), Seldom(), asyncio.Lock()

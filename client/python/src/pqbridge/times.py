@@ -20,8 +20,8 @@ _ENDLESS = 1e15  # seconds; more would overflow
 TEN_YEARS = 3650 * 86400.0  # seconds
 
 
-def seconds(duration: Duration) -> float:
-    """Return a duration in seconds: 0 or more, and finite."""
+def seconds(duration: Duration, name: str = "bad duration") -> float:
+    """Return a duration in seconds: 0 or more, and finite. The name of the argument begins the error."""
     length, parts = math.nan, []
     if isinstance(duration, timedelta):
         length = duration.total_seconds()
@@ -33,15 +33,15 @@ def seconds(duration: Duration) -> float:
         length = duration
     if not 0 <= length < _ENDLESS:
         want = "seconds, a timedelta, or a string such as '1m30s' or '250ms', 0 or more and finite"
-        raise BadArgumentError(f"bad duration {duration!r}: want {want}")
+        raise BadArgumentError(f"{name} {duration!r:.100}: want {want}")
     return float(length)
 
 
-def duration_text(duration: Duration, least: float = 0) -> str:
+def duration_text(duration: Duration, least: float = 0, name: str = "bad duration") -> str:
     """Return a duration of that many seconds or more as requests have it. Numbers are exact to the microsecond."""
-    length = seconds(duration)
+    length = seconds(duration, name)
     if not least <= length <= TEN_YEARS:
-        raise BadArgumentError(f"bad duration {duration!r}: want {least} s to ten years")
+        raise BadArgumentError(f"{name} {duration!r}: want {least} s to ten years")
     return duration if isinstance(duration, str) and "d" not in duration else f"{round(length * 1e6)}us"
 
 

@@ -65,7 +65,7 @@ class _Held:
 
 def retry_length(retry_delay: Duration | None) -> float:
     """Return the retry_delay of a worker in seconds."""
-    length = 1.0 if retry_delay is None else seconds(retry_delay)
+    length = 1.0 if retry_delay is None else seconds(retry_delay, "retry_delay")
     if length > TEN_YEARS:
         raise errors.BadArgumentError(f"retry_delay {retry_delay!r}: want 0 to ten years")
     return length
@@ -164,10 +164,15 @@ class Worker:
         errors.check_whole("concurrency", concurrency, 1, 2**31 - 1)
         if not isinstance(middleware, (list, tuple)) or not all(map(callable, middleware)):
             raise errors.BadArgumentError(f"middleware {middleware!r:.100}: want a list of async functions")
-        self._queue, self._concurrency, self._max, self._middleware = queue, concurrency, max, middleware
+        self._queue, self._concurrency, self._max, self._middleware = (
+            queue,
+            concurrency,
+            errors.check_flag("max", max),
+            middleware,
+        )
         self._ack_wait = lease_length(ack_wait)
         self._holder = queue.holder if holder is None else check_holder(holder)
-        self._job_timeout = None if job_timeout is None else seconds(job_timeout)
+        self._job_timeout = None if job_timeout is None else seconds(job_timeout, "job_timeout")
         if self._job_timeout == 0:
             raise errors.BadArgumentError(f"job_timeout {job_timeout!r}: want more than 0, or None for any time")
         self._retry_delay = retry_length(retry_delay)
@@ -277,7 +282,7 @@ class Worker:
             raise RuntimeError("stop in a handler or a hook, which it would wait for: call it elsewhere")
         if self._leasing and self._leasing.get_loop() is not asyncio.get_running_loop():
             raise RuntimeError("stop in another event loop than run: want asyncio.run_coroutine_threadsafe")
-        self._begin_stop(seconds(timeout))
+        self._begin_stop(seconds(timeout, "timeout"))
         if self._leasing:  # it has run
             await self._ended.wait()
 

@@ -7,10 +7,10 @@ import (
 	"github.com/pqbridge/pqbridge/fdbpq/internal/state"
 )
 
-// keepOverhead is about how many bytes of a transaction a record takes with its entries, its keys,
-// and the reads and removals of its item, without the item and the outcome. FoundationDB counts
-// some 50 bytes for each key that is read, written or removed, besides its conflict ranges.
-const keepOverhead = 2_300
+// keepBytes is about how many bytes of a transaction an acknowledgement takes that keeps its job,
+// without the item and the outcome. FoundationDB counts a key two to four times, with its conflict
+// range.
+func (q *queueSettlements) keepBytes() int { return 24 * (len(q.l.Prefix) + 64) }
 
 // beginOrder starts to read where the order of finished jobs ends if an operation is likely to keep
 // its job, so that this takes no round trip of its own.
@@ -180,7 +180,7 @@ func (q *queueSettlements) takeRoom(chain []settlement) error {
 			}
 			if s.finished != nil {
 				shorten(s.finished)
-				size += keepOverhead + s.finished.Size()
+				size += q.keepBytes() + s.finished.Size()
 			}
 		}
 

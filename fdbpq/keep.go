@@ -9,8 +9,14 @@ import (
 
 // keepBytes is about how many bytes of a transaction an acknowledgement takes that keeps its job,
 // without the item and the outcome. FoundationDB counts a key two to four times, with its conflict
-// range.
-func (q *queueSettlements) keepBytes() int { return 24 * (len(q.l.Prefix) + 64) }
+// range. A job with a message id, a unique key and a TTL has the most keys.
+func (q *queueSettlements) keepBytes(f *codec.Finished) int {
+	n := 27 * (len(q.l.Prefix) + 64)
+	if f.First != nil { // it has moved
+		n += q.l.AliasSize()
+	}
+	return n
+}
 
 // beginOrder starts to read where the order of finished jobs ends if an operation is likely to keep
 // its job, so that this takes no round trip of its own.
@@ -164,12 +170,13 @@ func (q *queueSettlements) makeRecord(s *settlement) (*codec.Finished, error) {
 
 // takeRoom takes the room for what a chain needs at least: the records of its jobs without values,
 // and the removal of their attempts. A chain that would find no room in a transaction of its own
-// does with less: it removes attempts as ranges, then keeps no headers of pushes, then only the
-// last attempts. The error is ErrNoRoom, or ErrOp for a chain that never has room.
+// does with less: it removes attempts as ranges, then keeps only the last ones, which say how many
+// there were, then no headers of pushes. The error is ErrNoRoom, or ErrOp for a chain that never
+// has room.
 func (q *queueSettlements) takeRoom(chain []settlement) error {
 	all := func(*codec.Finished) {}
 	for n, shorten := range [...]func(*codec.Finished){
-		all, all, (*codec.Finished).DropHeaders, (*codec.Finished).DropAttempts,
+		all, all, (*codec.Finished).DropAttempts, (*codec.Finished).DropHeaders,
 	} {
 		q.ledger.ForgetRanges = q.ledger.ForgetRanges || n > 0
 		size := 0
@@ -180,7 +187,7 @@ func (q *queueSettlements) takeRoom(chain []settlement) error {
 			}
 			if s.finished != nil {
 				shorten(s.finished)
-				size += q.keepBytes() + s.finished.Size()
+				size += q.keepBytes(s.finished) + s.finished.Size()
 			}
 		}
 

@@ -23,7 +23,7 @@ const (
 	// Outcome. What cannot be read is not kept, and a value that the transaction has no room for is
 	// left out, see Finished.NoValue. Without room for the rest beside other operations an OpAck
 	// fails with ErrNoRoom. A chain of them that would have none in any transaction keeps fewer
-	// headers or, with large results and successors, fails with ErrOp.
+	// attempts and headers or, with large results and successors, fails with ErrOp.
 	OpAck
 	// OpNak gives a leased item back, after Delay. Its token is invalid from then on.
 	OpNak
